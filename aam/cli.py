@@ -76,8 +76,8 @@ class Program(NamedTuple):
 
 
 COMMANDS = {
-    "audit": Command("AuditConfig", "api.audit:audit_study", "what gives a target away"),
-    "pretrain": Command("PretrainConfig", "api.pretraining:run", "pretrain an encoder"),
+    "audit": Command("AuditConfig", "api.evaluation:audit_study", "what gives a target away"),
+    "pretrain": Command("PretrainConfig", "api.training:run_pretraining", "pretrain an encoder"),
     "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns"),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
     "evaluate": Command("EvaluateConfig", "api.evaluation:evaluate_table", "judge predictions"),

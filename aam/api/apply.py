@@ -1,45 +1,55 @@
-"""`aam predict`, `aam embed`, and what other commands share with them: models, the table that they
-read, and the folder that they write.
+"""Trained models applied to tables: `aam predict`, `aam embed`, the same for data in memory, and
+what other commands share with them: models, the table that they read, and the folder that they
+write.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import sparse
 
-from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
+from aam.api.memory import inputs_of, options_with
+from aam.config import ApplyConfig, DataConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.checks import warn_of_primers, without_primers
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import Inputs, MetadataColumns, PlacedSamples, Study, make_study, read_inputs
+from aam.data.study import Inputs, MetadataColumns, PlacedMetric, PlacedSamples, Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
 from aam.engine.run import describe
-from aam.errors import InputError, shown
-from aam.evaluate.predictions import write_predictions
-from aam.files.atomic import atomic_file, write_text
+from aam.errors import InputError, import_extra, shown
+from aam.evaluate.predictions import PredictionTable, file_frame, write_predictions
+from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.io.matrices import write_distances, write_lines
-from aam.options import RuntimeConfig, files_read, not_none, to_dict
+from aam.io.matrices import fill_tiles, write_distances, write_lines
+from aam.options import RuntimeConfig, configured, files_read, not_none, options_of, to_dict
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
 
 log = logging.getLogger("aam")
 
+# Options of commands that say where models and tables lie and what is written.
+OF_FILES = frozenset({"model", "table", "output", "output_dir", "overwrite", "format", "distances"})
 
-def output_of(
-    command: str, config: Any, outputs: Sequence[str], folder: Path | None = None
-) -> OutputFolder:
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+# Vectors of rows in their order, a few thousand rows at a time.
+Parts = Iterable[npt.NDArray[np.float32]]
+
+
+def output_of(command: str, config: Any, outputs: Sequence[str]) -> OutputFolder:
     """Return the folder of the results of a command: run.json and `outputs`.
 
     Raises
@@ -48,10 +58,9 @@ def output_of(
         Results may not be written there.
     """
     runtime = getattr(config, "runtime", config)
-    place = runtime.output_dir if folder is None else folder
-    inputs = [*files_read(config).values()]
-    names = [RUN, *outputs, *MEMORY]
-    output = OutputFolder(not_none(place), command, names, inputs, runtime.overwrite)
+    place = not_none(config.output if runtime is config else runtime.output_dir)
+    names, inputs = [RUN, *outputs, *MEMORY], files_read(config).values()
+    output = OutputFolder(place, command, names, [*inputs], runtime.overwrite)
     output.check()
     return output
 
@@ -63,10 +72,8 @@ def written(
     in_memory: Mapping[str, str] | None = None,
 ) -> AbstractContextManager[Path]:
     """Yield a new folder with run.json, which takes the place of `output` once it is complete."""
-    about = describe(
-        output.command, to_dict(config), files_read(config), dict(facts or {}), in_memory
-    )
-    return output.replaced(about)
+    options, files = to_dict(config), files_read(config)
+    return output.replaced(describe(output.command, options, files, dict(facts or {}), in_memory))
 
 
 def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:
@@ -85,56 +92,34 @@ def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedM
     return models
 
 
-def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
-    """Return the models, the table rarefied as for the first of them, and warnings about its ASVs.
-
-    Raises
-    ------
-    InputError
-        Bad options, a damaged model or table, or no sample that reaches the model's depth.
-    """
-    models = prepare_models(config.model, config.runtime)
-    return models, *load_table(models, config)
-
-
 def load_table(
-    models: Sequence[SavedModel], config: ApplyConfig, inputs: Inputs | None = None
+    models: Sequence[SavedModel], config: ApplyConfig, inputs: Inputs
 ) -> tuple[Study, list[str]]:
     """Return a table rarefied as for the first of some models, and warnings about its ASVs and
     covariates.
 
-    The table and its metadata are `inputs`, or the files that `config` names.
-
     Raises
     ------
     InputError
-        A bad table, or no sample that reaches the model's depth.
+        A table that the models cannot read, or no sample that reaches their depth.
     """
     saved, knows_primers = models[0], models[0].profile.holds_primer
-    # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
-    predicts = not isinstance(config, EmbedConfig)
-    names = (name for model in models for name in model.covariates.columns if predicts)
-    columns = MetadataColumns((), tuple(dict.fromkeys(names)))
-    data = DataConfig(
-        table=config.table,
-        sequences=config.sequences,
-        trim=config.trim,
-        decimal=getattr(config, "decimal", "."),
-        missing_values=getattr(config, "missing_values", ()),
-        rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
-        token_limit=saved.data.token_limit,
-        metadata=getattr(config, "metadata", None) if columns.optional else None,
-        missing=config.missing if isinstance(config, PredictConfig) else "drop",
-    )
-    if inputs is None:
-        inputs = read_inputs(data, columns)
-    elif data.metadata is None:
-        inputs = replace(inputs, metadata=None)
     if config.trim_primers and knows_primers:
         raise InputError(
             "--trim-primers: the model was trained on reads with primers and does not know reads "
             "without them; leave --trim-primers out"
         )
+    # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
+    predicts = not isinstance(config, EmbedConfig)
+    names = (name for model in models if predicts for name in model.covariates.columns)
+    columns = MetadataColumns((), tuple(dict.fromkeys(names)))
+    data = DataConfig(
+        trim=config.trim,
+        rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
+        token_limit=saved.data.token_limit,
+        missing=getattr(config, "missing", "drop"),
+    )
+    inputs = replace(inputs, metadata=inputs.metadata if columns.optional else None)
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
@@ -142,9 +127,9 @@ def load_table(
         warn_of_primers(study.table, of_model=True)
     warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
-        ids, values = study.table.sample_ids, study.metadata
-        known = [model.covariates.warnings(values, ids) for model in models]
-        warnings += dict.fromkeys(message for messages in known for message in messages)
+        read = study.metadata, study.table.sample_ids
+        known = (message for model in models for message in model.covariates.warnings(*read))
+        warnings += dict.fromkeys(known)
     for warning in warnings:
         log.warning("warning: %s", warning)
     return study, warnings
@@ -179,7 +164,9 @@ def predict_table(config: PredictConfig) -> None:
     InputError
         Missing options, a damaged model, a bad table, an output that exists.
     """
-    models, study, _ = load_models_and_table(config)
+    models = prepare_models(config.model, config.runtime)
+    inputs = inputs_of(config, config.table, metadata=config.metadata)
+    study, _ = load_table(models, config, inputs)
     passes, runtime = config.prediction_passes, config.runtime
     table = predict_samples(models, study, passes, runtime, config.new_study)
     write_predictions(not_none(config.output), table)
@@ -191,28 +178,14 @@ def predict_table(config: PredictConfig) -> None:
 
 # --- `aam embed` ---------------------------------------------------------------------------------
 
-Parts = Iterable[npt.NDArray[np.float32]]
-
-
-@dataclass(frozen=True, eq=False)
-class Embedding:
-    """Vectors of the samples of a study, a few thousand at a time, and of its ASVs.
-
-    A model that is a reference has no vectors of ASVs. With a reference, `on_tree` has taxa and
-    distances.
-    """
-
-    study: Study
-    width: int
-    samples: Parts
-    asvs: Parts | None
-    on_tree: PlacedSamples | None
-
 
 def embedded(
-    models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None
-) -> Embedding:
-    """Encode a table: that of `inputs`, or of the file that `config` names.
+    models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs
+) -> tuple[Study, Parts, Parts | None, PlacedSamples | None]:
+    """Encode a table.
+
+    Returns the study, vectors of its samples, vectors of its ASVs, which a reference has not, and
+    its samples on the reference, for a reference or if distances are asked for.
 
     Raises
     ------
@@ -223,19 +196,20 @@ def embedded(
     saved = _single(models)
     if saved.only_places:
         study, on_tree = place_samples(models, config, inputs)
-        width = not_none(saved.reference).vector_width
-        return Embedding(study, width, on_tree.vectors(), None, on_tree)
-    network, depth = saved.required_network, config.rarefy_depth
+        return study, on_tree.vectors(), None, on_tree
+    network, depth, placed = saved.required_network, config.rarefy_depth, None
     if depth is not None and depth > saved.depth:
         raise InputError(
             f"--rarefy-depth is {depth}, expected at most {saved.depth}, the depth of the samples "
             "that the network has learned from"
         )
-    placed = place_samples(models, config, inputs) if config.distances else None
-    study = placed[0] if placed else load_table(models, config, inputs)[0]
-    asvs, covered = encode_table(network, study, saved.device, config.runtime), saved.covariates
-    read = study.with_covariates(covered, None).placed_on(saved.reference)
-    rows = np.arange(len(study.table.sample_ids))
+    if config.distances:
+        study, placed = place_samples(models, config, inputs)
+    else:
+        study, _ = load_table(models, config, inputs)
+    asvs = encode_table(network, study, saved.device, config.runtime)
+    read = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
+    rows = np.arange(len(study.table))
 
     def samples() -> Iterator[npt.NDArray[np.float32]]:
         for start in range(0, len(rows), SAMPLES_OF_PART):
@@ -243,14 +217,14 @@ def embedded(
             found = run_model(network, read, part, saved.device, config.runtime, asvs=asvs)
             yield found.samples.astype(np.float32)
 
-    parts = (part.cpu().numpy() for part in asvs.vectors.split(SAMPLES_OF_PART))
-    return Embedding(study, asvs.vectors.shape[1], samples(), parts, placed[1] if placed else None)
+    of_asvs = (part.cpu().numpy() for part in asvs.vectors.split(SAMPLES_OF_PART))
+    return study, samples(), of_asvs, placed
 
 
 def place_samples(
-    models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None
+    models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs
 ) -> tuple[Study, PlacedSamples]:
-    """Rarefy a table, of `inputs` or of `config`, and place its samples on a model's reference.
+    """Rarefy a table, and place its samples on the reference of a model.
 
     Raises
     ------
@@ -290,12 +264,14 @@ def embed_table(config: EmbedConfig) -> None:
     names = [f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes]
     names += [f"{name}.{ending}" for name in config.distances for ending in (form, "ids.txt")]
     output = output_of("embed", config, ["taxa.tsv", *names])
-    found = embedded(prepare_models(config.model, config.runtime), config)
-    table, width, on_tree = found.study.table, found.width, found.on_tree
+    models = prepare_models(config.model, config.runtime)
+    inputs = inputs_of(config, config.table)
+    study, samples, asvs, on_tree = embedded(models, config, inputs)
+    table = study.table
     with written(output, config) as new:
-        _write_vectors(new, "samples", table.sample_ids, found.samples, width, form)
-        if found.asvs is not None:
-            _write_vectors(new, "asvs", table.sequences, found.asvs, width, form)
+        _write_vectors(new, "samples", table.sample_ids, samples, form)
+        if asvs is not None:
+            _write_vectors(new, "asvs", table.sequences, asvs, form)
         elif on_tree is not None:
             with (new / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
                 rows = csv.writer(file, dialect="excel-tab", lineterminator="\n")
@@ -303,28 +279,251 @@ def embed_table(config: EmbedConfig) -> None:
         for metric in config.distances:
             tiles = not_none(on_tree).distances(metric)
             write_distances(new / f"{metric}.{form}", table.sample_ids, tiles)
-    what = shown(["samples", "taxa" if found.asvs is None else "asvs", *config.distances])
-    depth = f"each rarefied to {found.study.depth:,} reads"
-    of = "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)"
-    log.info(
-        "%s: %s of %s samples, %s", output.folder, what, f"{len(table.sample_ids):,}", depth + of
-    )
+    what = shown(["samples", "taxa" if asvs is None else "asvs", *config.distances])
+    of = f"{what} of {len(table):,} samples, each rarefied to {study.depth:,} reads"
+    of += "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)"
+    log.info("%s: %s", output.folder, of)
 
 
-def _write_vectors(
-    folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int, form: str
-) -> None:
+def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, form: str) -> None:
     """Write vectors as they come, in parts, in the order of `ids`."""
-    with atomic_file(folder / f"{name}.{'npy' if form == 'npy' else 'tsv'}") as temporary:
-        if form == "npy":
-            about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
-            with temporary.open("wb") as file:
-                np.lib.format.write_array_header_1_0(file, about)
-                for vectors in parts:
-                    file.write(np.ascontiguousarray(vectors, "<f4").data)
-            write_text(folder / f"{name}.ids.txt", "".join(f"{row_id}\n" for row_id in ids))
-            return
-        rows = (row for vectors in parts for row in vectors)
-        header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
-        with temporary.open("w", encoding="utf-8", newline="") as lines:
-            write_lines(lines, header, ids, rows, "\t%.6g")
+    parts = iter(parts)
+    first = next(parts)
+    width, parts = first.shape[1], itertools.chain([first], parts)
+    if form == "npy":
+        about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
+        with (folder / f"{name}.npy").open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, about)
+            for vectors in parts:
+                file.write(np.ascontiguousarray(vectors, "<f4").data)
+        write_text(folder / f"{name}.ids.txt", "".join(f"{row_id}\n" for row_id in ids))
+        return
+    rows = (row for vectors in parts for row in vectors)
+    header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
+    with (folder / f"{name}.tsv").open("w", encoding="utf-8", newline="") as lines:
+        write_lines(lines, header, ids, rows, "\t%.6g")
+
+
+# --- from Python ---------------------------------------------------------------------------------
+
+
+class Model:
+    """A trained model, or several that predict together, ready to be applied; made by `aam.load`.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+        Where it was read from.
+    models : tuple of SavedModel
+        Those that predict together, with what predictions need.
+    """
+
+    def __init__(
+        self, paths: tuple[Path, ...], models: Sequence[SavedModel], options: dict[str, Any]
+    ) -> None:
+        self.paths, self.models, self._options = paths, tuple(models), options
+
+    def __repr__(self) -> str:
+        paths = ", ".join(map(str, self.paths)) or "in memory"
+        return f"Model({paths}; targets: {', '.join(self.targets) or 'none, an encoder'})"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The metadata columns that it predicts; none for an encoder of `aam.pretrain`."""
+        return tuple(spec.name for spec in self.models[0].targets.specs)
+
+    @property
+    def depth(self) -> int:
+        """Reads to which samples are rarefied; those with fewer cannot be predicted."""
+        return self.models[0].depth
+
+    def predict(self, table: Any, metadata: Any = None, **options: Any) -> pd.DataFrame:
+        """Predict every sample of a table, as `aam predict` does.
+
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        metadata : DataFrame or path, optional
+            The columns of covariates, by sample id, for a model that reads some.
+        **options
+            Of `aam predict`, such as ``prediction_passes`` or ``sequences``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By sample id the columns of the file that `aam predict` writes: targets, their spread
+            and limits, probabilities, and ``note``, which says why a sample has no prediction.
+
+        Raises
+        ------
+        InputError
+            Bad options or tables, or an encoder without targets.
+        """
+        return file_frame(self.prediction_table(table, metadata, **options))
+
+    def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
+        """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
+        config, inputs = self._read(PredictConfig(), table, options, metadata)
+        study, _ = load_table(self.models, config, inputs)
+        passes, runtime = config.prediction_passes, config.runtime
+        return predict_samples(self.models, study, passes, runtime, config.new_study)
+
+    def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
+        """Vectors of the samples that reach the depth, by sample id, or of all ASVs by sequence.
+
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        asvs : bool
+            Whether the rows are ASVs. A reference tree such as ``16s`` has vectors of samples only.
+        **options
+            Of `aam embed`, such as ``rarefy_depth`` or ``sequences``.
+
+        Raises
+        ------
+        InputError
+            Bad options, a bad table, or vectors of ASVs asked of a reference tree.
+        """
+        given = self._read(EmbedConfig(), table, options)
+        study, samples, of_asvs, _ = embedded(self.models, *given)
+        parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
+        if asvs:
+            # A reference has no vectors of ASVs, and says so.
+            _ = self.models[0].required_network
+            parts, index = not_none(of_asvs), pd.Index(study.table.sequences, name="asv")
+        vectors = np.concatenate([*parts])
+        return pd.DataFrame(vectors, index, [f"d{number}" for number in range(vectors.shape[1])])
+
+    def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
+        """UniFrac between the samples that reach the depth, without a tree of their ASVs.
+
+        It is what ``aam embed --distances`` writes, for a model with a reference tree.
+
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        metric : str
+            ``unifrac`` (unweighted) or ``weighted-normalized``.
+        **options
+            Of `aam embed`.
+
+        Returns
+        -------
+        skbio.DistanceMatrix
+
+        Raises
+        ------
+        InputError
+            Another metric, a model without a reference tree, a table that is not 16S, or
+            scikit-bio is not installed.
+        """
+        skbio = import_extra("skbio", "skbio", "Model.distances")
+        if metric not in get_args(PlacedMetric):
+            expected = " or ".join(get_args(PlacedMetric))
+            raise InputError(f"metric is {metric!r}, expected {expected}")
+        given = self._read(EmbedConfig(), table, options)
+        study, on_tree = place_samples(self.models, *given)
+        values = np.zeros((len(study.table.sample_ids),) * 2)
+        fill_tiles(values, on_tree.distances(metric))
+        return skbio.DistanceMatrix(values, study.table.sample_ids)
+
+    def place(self, table: Any, **options: Any) -> PlacedSamples:
+        """Place the samples that reach the depth on the reference of a plugin, such as aam-16s.
+
+        Parameters are those of `embed`.
+
+        Raises
+        ------
+        InputError
+            Bad options, a bad table, or a model without a reference.
+        """
+        return place_samples(self.models, *self._read(EmbedConfig(), table, options))[1]
+
+    def explain(
+        self,
+        table: Any,
+        metadata: Any = None,
+        *,
+        output_dir: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> pd.DataFrame:
+        """Effects of each ASV on the predictions of samples that the model has not learned from.
+
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        metadata : DataFrame or path, optional
+            The true values by sample id, which importance needs, covariates, and groups that
+            intervals resample.
+        output_dir : path, optional
+            Folder to write, as `aam explain` does: tables, figures and a page.
+        **options
+            Of `aam explain`, such as ``taxonomy``, ``group_column`` or ``prediction_passes``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By target and feature id the columns of the file features.tsv, the most important ASV
+            first.
+
+        Raises
+        ------
+        InputError
+            Bad options or inputs, an encoder without targets, or a folder that holds other files.
+        """
+        from aam.api.explanation import explained
+
+        folder = None if output_dir is None else Path(output_dir)
+        overwrite = folder is not None and options.pop("overwrite", False)
+        config, inputs = self._read(ExplainConfig(), table, options, metadata)
+        runtime = replace(config.runtime, output_dir=folder, overwrite=overwrite)
+        explanations, _ = explained(replace(config, runtime=runtime), self.models, inputs)
+        tables = {found.effects.spec.name: found.features for found in explanations}
+        indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
+        return pd.concat(indexed, names=["target"])
+
+    def _read(
+        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any = None
+    ) -> tuple[Any, Inputs]:
+        """Return the configuration of a command, and its inputs."""
+        _refuse_useless(default, options)
+        options = {**self._options, **options, "model": self.paths}
+        config = options_with(default, options, "options", table=table, metadata=metadata)
+        return config, inputs_of(config, table, metadata=metadata)
+
+
+def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
+    """Raise `InputError` for options of a command that would do nothing in memory."""
+    taken = [option for option in options_of(default) if option.about.of == "command"]
+    if useless := sorted(options.keys() & (OF_FILES | {option.field.name for option in taken})):
+        what = "of the command, and without effect here; take what is returned"
+        raise InputError(f"{shown(useless)}: {what}")
+
+
+def load(path: Paths, **options: Any) -> Model:
+    """Load what `aam.pretrain`, an estimator or a command has written.
+
+    Parameters
+    ----------
+    path : path or sequence of paths
+        A model folder, the folder of its run, an ensemble, or several that predict together.
+    **options
+        Of the machine, as the commands have them: ``device``, ``threads``, ``mixed_precision``, ...
+
+    Raises
+    ------
+    InputError
+        There is no model, it is damaged, or an option does not exist.
+    """
+    paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path or ())
+    if not paths:
+        remedy = "give the folder of a run or model, or the name of an encoder"
+        raise InputError(f"aam.load: no path is given; {remedy}")
+    folders = tuple(Path(name) for name in paths)
+    config = configured(PredictConfig(), options, "aam.load")
+    _refuse_useless(config, options)
+    if others := sorted(options.keys() - vars(config.runtime).keys()):
+        raise InputError(
+            f"aam.load: {shown(others)}: not of the machine; give it to predict, embed or explain"
+        )
+    return Model(folders, prepare_models(folders, config.runtime), options)

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 
+from aam.api.apply import Model
 from aam.api.memory import (
     aligned,
     check_column_names,
@@ -22,17 +23,16 @@ from aam.api.memory import (
     is_missing_value,
     is_numeric,
     metadata_of_columns,
-    option_of,
+    options_with,
     sample_table,
 )
-from aam.api.models import Model
 from aam.api.training import check_targets, fit_model, load_folds, split_of_all
-from aam.config import PREDICTION_PASSES, RESERVED, FineTuneConfig
+from aam.config import PREDICTION_PASSES, RESERVED, DataConfig, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
 from aam.io.metadata import Metadata, is_number
-from aam.options import IN_MEMORY, configured, keyword_options, option_problems
+from aam.options import configured, keyword_options
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import load_encoder, save_model
 from aam.report.training import judged_columns
@@ -42,12 +42,9 @@ Floats = npt.NDArray[np.float64]
 
 # The parameters of an estimator are the options of `aam train`, except for those of its folder.
 # Only one default differs: nothing is held out for a test, which scikit-learn does outside.
-DEFAULTS = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
-FIELDS = [
-    (name, Any, dataclasses.field(default=default))
-    for name, default in DEFAULTS.items()
-    if name not in ("output_dir", "overwrite")
-]
+DEFAULTS = keyword_options(FineTuneConfig(data=DataConfig(test_size=0.0)))
+OF_FOLDER = ("output_dir", "overwrite")
+FIELDS = [(name, Any, value) for name, value in DEFAULTS.items() if name not in OF_FOLDER]
 Parameters: Any = dataclasses.make_dataclass(
     "Parameters", FIELDS, eq=False, repr=False, kw_only=True
 )
@@ -114,20 +111,16 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        where = type(self).__name__
-        config = configured(FineTuneConfig(), self.get_params(deep=False), where)
-        table = sample_table(X, config.data.sequences, merge=config.data.trim)
-        named = getattr(y, "name", None)
+        where, parameters = type(self).__name__, self.get_params(deep=False)
+        inputs = inputs_of(configured(FineTuneConfig(), parameters, where), X, tree)
+        (table,), named = inputs.tables, getattr(y, "name", None)
         target = named if isinstance(named, str) and named not in ("", *RESERVED) else "y"
         self._check_target(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
-        inputs = inputs_of(config.data, table, tree, metadata)
-        columns |= {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY}
         columns |= {"metadata_column": (target,), "classifier": self._classifier}
-        config = configured(config, columns, where)
-        if problems := option_problems(config):
-            raise InputError(*problems)
-        folds = load_folds(config, inputs=inputs)
+        options, read = parameters | columns, {"table": X, "tree": tree, "metadata": metadata}
+        config = options_with(FineTuneConfig(), options, where, **read)
+        folds = load_folds(config, inputs=dataclasses.replace(inputs, metadata=metadata))
         check_targets(folds)
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
         saved = fit_model(folds, split, Place(folds.device, encoder=load_encoder(config.train, "")))
@@ -225,7 +218,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _sample_ids(self, X: Any) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
-        return sample_table(X, option_of(self.sequences), need_sequences=False).sample_ids
+        sequences = None if self.sequences is None else Path(self.sequences)
+        return sample_table(X, sequences, need_sequences=False).sample_ids
 
     def _check_target(self, values: list[Any]) -> None:
         """Raise `InputError` for values that cannot be learned, and remember the classes where
@@ -263,16 +257,14 @@ def _covariates(
     """Columns of a DataFrame in the order of `sample_ids`, and the names of the numeric ones."""
     if covariates is None:
         return {}, []
-    if not hasattr(covariates, "columns"):
+    if not isinstance(covariates, pd.DataFrame):
         kind = type(covariates).__name__
         raise InputError(f"covariates is {kind}, expected a DataFrame by sample id")
     check_column_names(covariates, "covariates")
-    columns, numbers = {}, []
-    for column in covariates.columns:
-        values, name = covariates[column], str(column)
-        columns[name] = aligned(values, sample_ids, f"covariates[{column!r}]")
-        numbers += [name] if is_numeric(values) else []
-    return columns, numbers
+    places = pd.Series(range(len(covariates)), covariates.index)
+    frame = covariates.iloc[aligned(places, sample_ids, "covariates")]
+    columns = {str(name): frame[name].tolist() for name in frame}
+    return columns, [str(name) for name in covariates if is_numeric(covariates[name])]
 
 
 class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]

@@ -1,4 +1,6 @@
-"""`aam evaluate`: predictions compared with the truth."""
+"""`aam evaluate` and `aam audit`: predictions compared with the truth, what gives a target away,
+and how many more samples would help.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from aam.api.apply import load_models_and_table, output_of, saw_unlabelled, written
-from aam.config import EvaluateConfig
+from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
+from aam.api.memory import inputs_of, options_with
+from aam.api.training import load_folds
+from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
-from aam.data.study import Study
+from aam.data.study import Inputs, MetadataColumns, Study, make_study
+from aam.engine.logger import write_line
 from aam.engine.run import read_record
 from aam.errors import InputError, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
@@ -29,15 +35,18 @@ from aam.evaluate.predictions import (
     truth_of,
     write_predictions,
 )
+from aam.files.atomic import write_text
 from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
+from aam.report.audit import Audit, make_audit
+from aam.report.charts import plain_lines
 from aam.report.figures import surroundings
 from aam.report.page import ReportData, write_results
-from aam.report.training import TRANSDUCTIVE, dropped_by_class
+from aam.report.training import TRANSDUCTIVE, dropped_by_class, learning_curves
 
 log = logging.getLogger("aam")
 
@@ -51,11 +60,9 @@ def _with_truth(
     every target, and warnings about the others.
     """
     targets = [spec.name for spec in table.specs]
-    wanted = table.sample_ids if split is None else split.held_out
-    kept = set(wanted)
-    predicted = [name for name in table.sample_ids if name in kept]
-    ids = align(metadata, predicted, targets, "drop")
-    warnings, unpredicted = [], sorted(kept - {*table.sample_ids})
+    wanted = set(table.sample_ids if split is None else split.held_out)
+    predicted = [name for name in table.sample_ids if name in wanted]
+    ids, warnings = align(metadata, predicted, targets, "drop"), []
     table = table.with_rows(ids, table.frame["note"])
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
         raise InputError(
@@ -66,7 +73,7 @@ def _with_truth(
         lacks = f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
         of = f"{len(absent)} of {len(predicted)} predicted samples"
         warnings.append(f"{of} are in no metric: {metadata.source} {lacks}")
-    if unpredicted:
+    if unpredicted := sorted(wanted - {*predicted}):
         what = f"{len(unpredicted)} held-out samples of --split have no prediction"
         warnings.append(f"{what}, such as {shown(unpredicted, 3)}")
     if seen := table.texts("subset").count("train"):
@@ -230,13 +237,14 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if split is not None and not split.held_out:
         raise InputError(f"--split: {config.split} holds no sample out; leave the option out")
     study: Study | None = None
-    models: list[SavedModel] = []
-    warnings: list[str] = []
+    models, warnings = list[SavedModel](), list[str]()
     unlike: Mapping[str, str] = {}
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
-        models, study, warnings = load_models_and_table(config)
+        models = prepare_models(config.model, config.runtime)
+        inputs = inputs_of(config, config.table, metadata=metadata)
+        study, warnings = load_table(models, config, inputs)
         unlike = unlike_training(models[0], study)
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
@@ -271,3 +279,119 @@ def evaluate_table(config: EvaluateConfig) -> None:
         write_predictions(new / "predictions.tsv", table)
         write_results(new, results)
     log.info("report: %s", output.folder / "report.html")
+
+
+# --- before and after a model --------------------------------------------------------------------
+
+
+def _audited(config: AuditConfig, inputs: Inputs) -> Audit:
+    """The audit of the samples that have a value of the target."""
+    target, data = config.metadata_column or "", config.data
+    divided = tuple(filter(None, (data.group_column, data.study_column)))
+    columns = MetadataColumns((target,), divided, (target,), config.classifier)
+    study = make_study(inputs, data, None, config.seed, columns)
+    metadata, ids = not_none(study.metadata), study.table.sample_ids
+    named = {"--metadata-column": target, "--group-column": data.group_column}
+    for option, name in {**named, "--study-column": data.study_column}.items():
+        if name is not None and len(set(metadata.values(name, ids))) < 2:
+            raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
+    if not config.classifier and metadata.kinds[target] == "numeric":
+        metadata.numbers(target, ids)
+    groups = data.group_column or data.study_column
+    return make_audit(study, target, config.classifier, groups, data.study_column)
+
+
+def audit(
+    table: Any,
+    metadata: Any,
+    metadata_column: str,
+    *,
+    group_column: str | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Show which metadata columns give a target away.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    metadata : DataFrame by sample id, or path
+    metadata_column : str
+        The target.
+    group_column : str, optional
+        Column whose values stay on one side of the split.
+    **options
+        Of `aam audit`, such as ``classifier``, ``study_column`` or ``rarefy_depth``.
+
+    Returns
+    -------
+    DataFrame
+        One row per column, the most dangerous first; columns as `aam.report.audit.Audit` describes.
+
+    Raises
+    ------
+    InputError
+        Files or columns that cannot be read, a target of one value.
+    """
+    options |= {"metadata_column": metadata_column, "group_column": group_column}
+    config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
+    return _audited(config, inputs_of(config, table, metadata=metadata)).frame
+
+
+def audit_study(config: AuditConfig) -> None:
+    """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
+    inputs = inputs_of(config, config.table, metadata=config.metadata)
+    found = _audited(config, inputs)
+    for line in [*plain_lines(found.table(with_advice=False)), "", *found.advice, *found.notes]:
+        write_line(line)
+    if config.output is not None:
+        text = found.frame.to_csv(sep="\t", index=False, float_format="%.4g")
+        write_text(config.output, text)
+        write_line(f"all columns: {config.output}")
+
+
+def learning_curve(
+    table: Any,
+    metadata: Any,
+    metadata_column: str,
+    *,
+    group_column: str | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Score the default model at shares of the training groups, as `aam train --learning-curve`.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    metadata : DataFrame by sample id, or path
+    metadata_column : str
+        The target.
+    group_column : str, optional
+        Column of the groups (subjects) that are drawn; unset: single samples.
+    **options
+        Of `aam train`, such as ``cv``, ``classifier`` or ``rarefy_depth``.
+
+    Returns
+    -------
+    DataFrame
+        ``metric``, ``groups`` (mean number in training), ``draws``, and the metric as ``value``
+        with its 95 % limits ``low`` and ``high``. A last row of 0 draws is what twice as many
+        groups are expected to give, where `aam train` has a sentence about it.
+
+    Raises
+    ------
+    InputError
+        Bad options or inputs, no sample that is held out, or too few groups.
+    """
+    options |= {"metadata_column": (metadata_column,), "group_column": group_column}
+    read = {"table": table, "metadata": metadata}
+    config = options_with(FineTuneConfig(), options, "aam.learning_curve", **read)
+    folds = load_folds(config, inputs=inputs_of(config, **read))
+    curve = learning_curves(folds, [metadata_column])[metadata_column]
+    if curve is None:
+        raise InputError("aam.learning_curve: too few groups to draw shares of them")
+    rows = curve.points.assign(metric=curve.metric)
+    if curve.sentences(""):
+        groups = 2 * float(rows["groups"].iloc[-1])
+        expected = {"metric": curve.metric, "groups": groups, "draws": 0}
+        rows.loc[len(rows)] = {**expected, **vars(curve.expected(groups))}
+    return rows[["metric", "groups", "draws", "value", "low", "high"]]

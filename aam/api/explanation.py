@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
+from aam.api.memory import inputs_of
 from aam.config import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.study import Inputs
@@ -33,8 +35,7 @@ from aam.explain.results import (
     write_explanation,
 )
 from aam.files.atomic import write_text
-from aam.files.output_folder import OutputFolder
-from aam.io.metadata import Metadata, read_metadata
+from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.predict.blend import specs_in_order
@@ -45,23 +46,26 @@ log = logging.getLogger("aam")
 
 
 def explained(
-    config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: Inputs | None = None
+    config: ExplainConfig, models: Sequence[SavedModel], inputs: Inputs
 ) -> tuple[list[Explanation], list[str]]:
-    """Explain the predictions of models; models and inputs are read unless they are passed.
+    """Explain the predictions of models.
 
-    Returns the explanation of each target, and what a reader must know of the samples.
+    Returns the explanation of each target, and what a reader must know of the samples. Tables,
+    figures and a page of each target are written where the options name a folder.
 
     Raises
     ------
     InputError
-        Bad inputs, or models that predict nothing.
+        Bad inputs, models that predict nothing, or a folder that holds other files.
     """
-    metadata, taxonomy, split = _read_inputs(config, inputs)
-    models = models or prepare_models(config.model, config.runtime)
+    if config.runtime.output_dir is not None:
+        # Before any long work.
+        output_of("explain", config, _outputs(["*"]))
+    metadata, taxonomy, split = inputs.metadata, *_read_inputs(config, inputs.metadata)
     if not models[0].targets.specs:
         what = "a pretrained encoder predicts nothing to explain"
         raise InputError(f"--model: {what}; fine-tune it with `aam train`")
-    study, warnings = load_table(models, config, inputs)
+    study, notes = load_table(models, config, inputs)
     study, asvs = replace(study, metadata=metadata), _named_asvs(study.table, taxonomy)
     candidates = _candidates(study.table.sample_ids, metadata, split)
     seen = list(map(samples_with_labels, models))
@@ -71,7 +75,7 @@ def explained(
     # A fold explains what it has not seen, so that all folds explain every sample.
     asked = set().union(*samples)
     ids = [name for name in study.table.sample_ids if name in asked]
-    notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata)]
+    notes += _notes(models, candidates, len(ids), subset, metadata)
     for note in notes:
         log.warning("note: %s", note)
     truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
@@ -81,31 +85,28 @@ def explained(
     if metadata is not None and column in metadata.columns:
         groups = np.array(metadata.groups(column, ids), object)
     by = (groups, "" if groups is None else column, subset, runtime.seed)
-    return [explanation_of(of_target, asvs, *by) for of_target in effects], notes
+    explanations = [explanation_of(of_target, asvs, *by) for of_target in effects]
+    if runtime.output_dir is not None:
+        _write(config, explanations, notes, inputs)
+    return explanations, notes
 
 
 def _read_inputs(
-    config: ExplainConfig, inputs: Inputs | None
-) -> tuple[Metadata | None, Taxonomy | None, Split | None]:
-    """Read metadata, taxonomy and split where they are given; problems of all in one message.
-
-    Metadata are those of `inputs` if there are some.
-    """
-    problems, taxonomy, split = Problems(), None, None
-    metadata, column = None if inputs is None else inputs.metadata, config.group_column
+    config: ExplainConfig, metadata: Metadata | None
+) -> tuple[Taxonomy | None, Split | None]:
+    """Read taxonomy and split where they are given; problems of all in one message."""
+    problems, taxonomy, split, column = Problems(), None, None, config.group_column
     with problems.collected():
-        if inputs is None and config.metadata is not None:
-            metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
         if metadata is not None and column is not None:
             metadata.require([column])
     with problems.collected():
         taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
     with problems.collected():
         split = None if config.split is None else read_split(config.split)
-    if config.metadata is None and column is not None:
+    if metadata is None and column is not None:
         problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
     problems.raise_if_any()
-    return metadata, taxonomy, split
+    return taxonomy, split
 
 
 def _named_asvs(table: AmpliconTable, taxonomy: Taxonomy | None) -> Asvs:
@@ -190,35 +191,27 @@ def _notes(
 # --- files -------------------------------------------------------------------------------------
 
 
-def explanation_folder(
-    folder: Path, config: ExplainConfig, targets: Sequence[str] = ("*",)
-) -> OutputFolder:
-    """Return the folder that an explanation is written to, with a folder for each target;
-    `InputError` if it may not be.
-    """
-    tables = [f"{name}.tsv" for name in ("features", "taxa", "samples", "effects")]
-    names = (*tables, "figures/*.svg", "figures/*.png")
-    outputs = ["explain.html", *(f"{target}/{name}" for target in targets for name in names)]
-    return output_of("explain", config, outputs, folder)
+def _outputs(folders: Sequence[str]) -> list[str]:
+    """The files of an explanation, with a folder for each target."""
+    names = [f"{name}.tsv" for name in ("features", "taxa", "samples", "effects")]
+    names += ["figures/*.svg", "figures/*.png"]
+    return ["explain.html", *(f"{folder}/{name}" for folder in folders for name in names)]
 
 
-def write_explained(
-    folder: Path,
-    config: ExplainConfig,
-    explanations: Sequence[Explanation],
-    notes: Sequence[str],
-    in_memory: Mapping[str, str] | None = None,
+def _write(
+    config: ExplainConfig, explanations: Sequence[Explanation], notes: Sequence[str], inputs: Inputs
 ) -> None:
     """Write tables, figures and a page of each target to a new folder."""
     samples = len(explanations[0].effects.sample_ids)
     names = folder_names([explanation.effects.spec.name for explanation in explanations])
-    output = explanation_folder(folder, config, names)
-    with written(output, config, {"samples": samples, "notes": [*notes]}, in_memory) as new:
+    output = output_of("explain", config, _outputs(names))
+    facts, in_memory = {"samples": samples, "notes": [*notes]}, inputs.checksums(config)
+    with written(output, config, facts, in_memory) as new:
         for name, explanation in zip(names, explanations, strict=True):
             write_explanation(new / name, explanation, config.top)
             log.info("%s", opening(explanation))
         write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
-    log.info("%s: %d samples explained", folder, samples)
+    log.info("%s: %d samples explained", output.folder, samples)
 
 
 def _report_of_run(models: Sequence[Path]) -> Path:
@@ -249,21 +242,20 @@ def explain_model(config: ExplainConfig) -> None:
     InputError
         Bad options or inputs, or models that predict nothing.
     """
-    folder, report = config.runtime.output_dir, None
-    if folder is None:
+    report = None
+    if config.runtime.output_dir is None:
         report = _report_of_run(config.model)
-        folder = report.with_name(EXPLANATION)
-    explanation_folder(folder, config)
+        runtime = replace(config.runtime, output_dir=report.with_name(EXPLANATION))
+        config = replace(config, runtime=runtime)
     # Each fold of a cross-validation has not seen some of the samples.
     folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
-    config = replace(config, model=tuple(path for fold in folds for path in fold))
-    explanations, notes = explained(config)
-    write_explained(folder, config, explanations, notes)
+    config = replace(config, model=tuple(itertools.chain(*folds)))
+    inputs = inputs_of(config, config.table, metadata=config.metadata)
+    models = prepare_models(config.model, config.runtime)
+    explanations, notes = explained(config, models, inputs)
     if report is not None:
-        top, features = config.top, {}
-        for explanation in explanations:
-            features[explanation.effects.spec.name] = features_html(explanation, top)
-        importances = importances_html(explanations, notes, top)
+        of = {each.effects.spec.name: features_html(each, config.top) for each in explanations}
+        importances = importances_html(explanations, notes, config.top)
         text = report.read_text(encoding="utf-8")
-        write_text(report, with_importances(text, importances, features))
+        write_text(report, with_importances(text, importances, of))
         log.info("%s shows the importances now", report)

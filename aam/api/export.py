@@ -114,7 +114,7 @@ def export_model(config: ExportConfig) -> None:
         What was written differs from the model.
     """
     files = [FILES[config.format], "description.json"]
-    output = output_of("export", config, files, not_none(config.output))
+    output = output_of("export", config, files)
     (saved,) = load_models([not_none(config.model)], torch.device("cpu"))
     check_exportable(saved)
     with written(output, config) as folder:

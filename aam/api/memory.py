@@ -1,10 +1,9 @@
-"""Tables, trees and metadata from whatever researchers have: a BIOM table, a DataFrame, AnnData or
-a file.
+"""The options and inputs of functions: tables, trees and metadata from whatever researchers have,
+a BIOM table, a DataFrame, AnnData or a file.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import numbers
@@ -12,23 +11,22 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
 import aam.data.table
-from aam.config import DataConfig
 from aam.data.study import Inputs
 from aam.data.table import table_of_counts
-from aam.errors import InputError, shown
+from aam.errors import InputError, Problems, shown
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, is_missing, make_metadata, may_be_missing, read_metadata
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
 from aam.io.text import difference
-from aam.options import IN_MEMORY
+from aam.options import IN_MEMORY, configured, option_problems
 
 log = logging.getLogger("aam")
 
@@ -59,14 +57,14 @@ def read_table(source: Any) -> AmpliconTable:
 def _in_memory(source: Any) -> AmpliconTable:
     """Return the table of an object of Python, with the checks that every file passes."""
     if hasattr(source, "matrix_data") and hasattr(source, "ids"):
-        values, samples, features = source.matrix_data.T, source.ids(), source.ids("observation")
-        where = "the BIOM table"
+        values, where = source.matrix_data.T, "the BIOM table"
+        samples, features = source.ids(), source.ids("observation")
     elif hasattr(source, "obs_names") and hasattr(source, "var_names"):
-        values, samples, features = source.X, source.obs_names, source.var_names
-        where = "the AnnData"
+        values, where = source.X, "the AnnData"
+        samples, features = source.obs_names, source.var_names
     elif isinstance(source, pd.DataFrame):
-        values, samples, features = _numbers(source), source.index, source.columns
-        where = "the DataFrame"
+        values, where = _numbers(source), "the DataFrame"
+        samples, features = source.index, source.columns
     else:
         kind = type(source).__name__
         raise InputError(f"X is {kind}, without sequences of ASVs or sample ids; {EXPECTED}")
@@ -108,13 +106,6 @@ def _numbers(frame: pd.DataFrame) -> Any:
     )
 
 
-def option_of(source: Any) -> Path | None:
-    """Value of the option of an input: its path, `IN_MEMORY`, or None without an input."""
-    if source is None:
-        return None
-    return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
-
-
 def sample_table(
     source: Any, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
 ) -> AmpliconTable:
@@ -141,20 +132,58 @@ def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
     if not hasattr(source, "write"):
         kind = type(source).__name__
         raise InputError(f"tree is {kind}, expected a skbio.TreeNode, or the path of a tree")
-    text = io.StringIO()
-    source.write(text, format="newick")
-    return rooted_tree(text.getvalue(), "tree", midpoint)
+    return rooted_tree(str(source), "tree", midpoint)
+
+
+# --- options and inputs ------------------------------------------------------------------------
+
+
+def options_with(default: Any, options: Mapping[str, Any], where: str, **inputs: Any) -> Any:
+    """Return the configuration `default` with options and inputs by name: the option of an input is
+    its path, or `IN_MEMORY`.
+
+    Raises
+    ------
+    InputError
+        Options that do not exist, have a wrong value or contradict each other.
+    """
+    named = {name: path_of(source) for name, source in inputs.items() if source is not None}
+    config = configured(default, {**options, **named}, where)
+    if problems := option_problems(config):
+        raise InputError(*problems)
+    return config
+
+
+def path_of(source: Any) -> Path:
+    """The path of an input, `IN_MEMORY` for one that is no file."""
+    return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
 
 
 def inputs_of(
-    data: DataConfig, table: AmpliconTable, tree: Any = None, metadata: Metadata | None = None
+    config: Any, table: Any, tree: Any = None, metadata: Any = None, need_sequences: bool = True
 ) -> Inputs:
-    """Return the inputs of a training: what is in memory, and the matrix of distances that `data`
-    names.
+    """Read inputs from files or from memory, as the options of a command say.
+
+    Raises
+    ------
+    InputError
+        With the problems of every input.
     """
-    matrix = None if data.unifrac_matrix is None else read_distances(data.unifrac_matrix)
-    rooted = phylogeny(tree, data.midpoint_root)
-    return Inputs((table,), trees=(rooted,), matrix=matrix, metadata=metadata)
+    data, problems = vars(getattr(config, "data", config)), Problems()
+    tables, matrix, described = list[AmpliconTable](), None, None
+    with problems.collected():
+        named = (data.get("sequences"), need_sequences, data.get("trim", False))
+        tables.append(sample_table(table, *named))
+    with problems.collected():
+        if metadata is not None:
+            described = metadata_from(metadata, data["decimal"], data["missing_values"])
+    with problems.collected():
+        rooted = phylogeny(tree, data.get("midpoint_root", False))
+    with problems.collected():
+        if data.get("unifrac_matrix") is not None:
+            matrix = read_distances(data["unifrac_matrix"])
+    problems.raise_if_any()
+    return Inputs(tuple(tables), trees=(rooted,), matrix=matrix, metadata=described)
 
 
 # --- metadata ----------------------------------------------------------------------------------
@@ -212,24 +241,6 @@ def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
     return [listed[row_of[sample]] for sample in sample_ids]
 
 
-def _metadata(
-    sample_ids: Sequence[str], columns: Mapping[str, tuple[Any, str, str]], source: str, **more: Any
-) -> Metadata:
-    """Metadata of values, a type and a scheme of missing values by column; `InputError` for sample
-    ids that could not stand in the files of a run.
-    """
-    unreadable = [name for name in sample_ids if name[:1] in ("#", "") or name != name.strip()]
-    if unreadable:
-        raise InputError(
-            f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: "
-            f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
-            "space around ids; rename these samples"
-        )
-    cells = {name: tuple(map(_text, values)) for name, (values, *_) in columns.items()}
-    types, schemes = ({name: of[place] for name, of in columns.items()} for place in (1, 2))
-    return make_metadata(sample_ids, cells, types, schemes, source, **more)
-
-
 def _text(value: Any) -> str:
     """Return a value as a cell; empty where it is missing. Numbers keep all their bits."""
     value = value.item() if isinstance(value, np.generic) else value
@@ -243,26 +254,35 @@ def metadata_of_columns(
     columns: Mapping[str, Sequence[Any]],
     categorical: Collection[str],
     source: str,
+    scheme: Literal["", "blank"] = "blank",
+    missing_values: Collection[str] = (),
 ) -> Metadata:
     """Return columns of values in the order of `sample_ids` as metadata; some are categorical.
 
-    In a categorical column only None, NaN and empty text are missing, as Python says it; other text
-    that may mean missing is named in a warning. `source` is what messages call the metadata.
+    In a categorical column of the `scheme` "blank" only None, NaN and empty text are missing, as
+    Python says it; other text that may mean missing is named in a warning. `source` is what
+    messages call the metadata.
 
     Raises
     ------
     InputError
         A numeric column holds text, or sample ids could not stand in the files of a run.
     """
-    for name in categorical:
-        cells = set(map(_text, columns[name])) - {""}
-        if found := sorted(cell for cell in cells if is_missing(cell) or may_be_missing(cell)):
+    if unreadable := [name for name in sample_ids if name[:1] in ("#", "") or name != name.strip()]:
+        raise InputError(
+            f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: "
+            f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
+            "space around ids; rename these samples"
+        )
+    cells = {name: tuple(map(_text, values)) for name, values in columns.items()}
+    for name in categorical if scheme == "blank" else ():
+        found = {cell for cell in cells[name] if cell}
+        if doubtful := sorted(cell for cell in found if is_missing(cell) or may_be_missing(cell)):
             text = "warning: %s: %s in %r may mean a missing value; if so, pass None or NaN"
-            log.warning(text, source, shown(found), name)
-    kinds = dict.fromkeys(categorical, ("categorical", "blank"))
-    usual = ("numeric", "")
-    typed = {name: (values, *kinds.get(name, usual)) for name, values in columns.items()}
-    return _metadata(sample_ids, typed, source)
+            log.warning(text, source, shown(doubtful), name)
+    types = {name: "categorical" if name in categorical else "numeric" for name in cells}
+    schemes = dict.fromkeys(categorical, scheme)
+    return make_metadata(sample_ids, cells, types, schemes, source, missing_values=missing_values)
 
 
 def check_column_names(frame: Any, name: str) -> None:
@@ -273,10 +293,10 @@ def check_column_names(frame: Any, name: str) -> None:
 
 
 def metadata_from(
-    source: Any, decimal: str = ".", name: str = "metadata", missing_values: Collection[str] = ()
+    source: Any, decimal: str = ".", missing_values: Collection[str] = ()
 ) -> Metadata:
-    """Return the metadata of a file or of a DataFrame by sample id; `InputError`, with `name`, for
-    anything else.
+    """Return the metadata of a file or of a DataFrame by sample id; `InputError` for anything
+    else.
     """
     if isinstance(source, Metadata):
         return source
@@ -284,10 +304,9 @@ def metadata_from(
         return read_metadata(Path(source), decimal, missing_values)
     if not isinstance(source, pd.DataFrame):
         kind = type(source).__name__
-        raise InputError(f"{name} is {kind}, expected a DataFrame by sample id, or a path")
-    check_column_names(source, name)
-    columns = {}
-    for column in source.columns:
-        kind = "numeric" if is_numeric(source[column]) else "categorical"
-        columns[str(column)] = (source[column].tolist(), kind, "")
-    return _metadata([*map(str, source.index)], columns, name, missing_values=missing_values)
+        raise InputError(f"metadata is {kind}, expected a DataFrame by sample id, or a path")
+    check_column_names(source, "metadata")
+    ids = [*map(str, source.index)]
+    columns = {str(column): source[column].tolist() for column in source.columns}
+    text = [str(column) for column in source.columns if not is_numeric(source[column])]
+    return metadata_of_columns(ids, columns, text, "metadata", "", missing_values)

@@ -1,27 +1,31 @@
-"""`aam train`: read the files, fit a model on each fold, evaluate and report."""
+"""`aam train` and `aam pretrain`: read the inputs, fit a model on each fold, and report on it."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from aam.config import FineTuneConfig
+from aam.api.memory import inputs_of, options_with, path_of
+from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.splits import Split, Subset, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
 from aam.data.targets import Covariates, Targets, fit_labels
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, prepare_device
 from aam.engine.run import RunDirectory
-from aam.errors import InputError, Problems, shown
+from aam.engine.signals import interrupts_as_in_python
+from aam.errors import InputError, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
-from aam.options import not_none
+from aam.options import not_none, to_dict
 from aam.predict.blend import NETWORK, fit_blends, in_words
 from aam.predict.estimator import Samples
 from aam.predict.folds import (
@@ -34,15 +38,22 @@ from aam.predict.folds import (
     with_encoder,
 )
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder
+from aam.report.encoder_quality import evaluate_encoder
+from aam.report.figures import loss_figures, read_epochs
+from aam.report.page import ReportData, write_results
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.finetune import fit_network
 from aam.training.losses import class_weights
-from aam.training.pretrain import Place
+from aam.training.pretrain import Place, fit_encoder
+
+if TYPE_CHECKING:
+    from aam.api.apply import Model
 
 log = logging.getLogger("aam")
 
 Training = Folds[FineTuneConfig]
+Pretraining = Folds[PretrainConfig]
 
 # Number of folds by default, and the smallest and the largest study that is cross-validated
 # (docs/prepare-data.md).
@@ -285,22 +296,21 @@ def check_targets(folds: Training) -> None:
     Covariates that some samples lack, whose categories a training subset lacks, or that tell a
     target, are logged, each message once.
     """
-    problems, config = Problems(), folds.config
-    problems.messages += folds.rank_problems()
-    logged: dict[str, None] = {}
+    config, logged = folds.config, dict[str, None]()
+    problems = dict.fromkeys(folds.rank_problems())
     for split in folds.splits:
-        problems.messages += _labels_seen(folds, split)
         train_ids = split.ids("train")
         study, targets, covariates = supervise(folds, train_ids)
         metadata, ids = not_none(study.metadata), study.table.sample_ids
         logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
-        refused = config.targets.class_weight_problems(len(targets.classes))
-        refused += [*name_problems(targets.specs), *_undefined_metric(folds, study, targets, split)]
-        problems.messages += [problem for problem in refused if problem not in problems.messages]
+        refused = [*_labels_seen(folds, split), *_undefined_metric(folds, study, targets, split)]
+        refused += config.targets.class_weight_problems(len(targets.classes))
+        problems |= dict.fromkeys([*refused, *name_problems(targets.specs)])
         sizes = [len(spec.labels) for spec in targets.classes]
         labels = study.labels.label[study.rows(train_ids)]
         class_weights(config.targets.class_weights, labels, sizes)
-    problems.raise_if_any()
+    if problems:
+        raise InputError(*problems)
     for message in logged if folds.world.is_main else ():
         log.warning("%s", message)
 
@@ -350,3 +360,151 @@ def _start_message(folds: Training) -> list[str]:
         without = "without --tree or --unifrac-matrix"
         lines.append(f"{without} no UniFrac term is learned with the targets")
     return lines
+
+
+# --- `aam pretrain` ------------------------------------------------------------------------------
+
+
+def run_pretraining(
+    config: PretrainConfig, report: bool = True, inputs: Inputs | None = None
+) -> int:
+    """Run `aam pretrain`; return the exit status.
+
+    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while
+    it lasts, model/ (best epoch) and last/, below fold-K/ when cross-validating; then, with
+    `report`, report.html and metrics.json. `inputs` are those of memory. Raises `CallAgain` after
+    a signal, with the state saved.
+    """
+
+    def prepare(world: World) -> tuple[Pretraining, list[str]]:
+        folds = _load_pretraining(config, world, inputs)
+        losses = losses_in_words(folds.study, folds.config.train)
+        lines = [f"pretrain: {folds.inputs_in_words}; losses: {', '.join(losses)}"]
+        if folds.study.metric is None:
+            without = "without --tree or --unifrac-matrix no UniFrac term is learned"
+            lines.append(f"{without}: the encoder learns from {' and '.join(losses)} only")
+        return folds, lines
+
+    finish = partial(_report_on_encoders, report)
+    return run_folds("pretrain", config, prepare, _fit_encoder, finish, inputs)
+
+
+def _load_pretraining(config: PretrainConfig, world: World, inputs: Inputs | None) -> Pretraining:
+    """Read the inputs of a run, split the samples, and decide what this machine decides.
+
+    Raises
+    ------
+    InputError
+        Problems of the encoder, the inputs or the splits, before any long work.
+    """
+    device = prepare_device(config.runtime)
+    config, encoder = with_encoder(config)
+    # Without labels there is nothing to hold out for, unless it is asked for.
+    config = replace(config, data=replace(config.data, test_size=config.data.test_size or 0.0))
+    data = config.inputs
+    columns = MetadataColumns(split_columns(data))
+    inputs = inputs or read_inputs(data, columns)
+    config, study = study_for(config, data, inputs, columns, encoder)
+    study.require_sequences()
+    splits = make_splits(study, data, config.runtime.seed)
+    _check_sizes(study, splits)
+    config, decisions = decide(config, study, device, world)
+    folds = Folds(config, data, study, splits, device, world, decisions, config.train.epochs)
+    if problems := folds.rank_problems():
+        raise InputError(*problems)
+    return folds
+
+
+def _check_sizes(study: Study, splits: Sequence[Split]) -> None:
+    """Refuse subsets from which nothing can be learned."""
+    train = min((split.ids("train") for split in splits), key=len)
+    asvs = len(study.table.columns_of(study.rows(train)))
+    for number, what in ((len(train), "samples"), (asvs, "ASVs")):
+        if number < 2:
+            few = f"--table: {number} of its {what} to train on, expected 2 or more"
+            remedy = "give a larger table, or lower --test-size and --validation-size"
+            raise InputError(f"{few}; {remedy}")
+
+
+def _fit_encoder(folds: Pretraining, split: Split, place: Place) -> SavedModel:
+    """Pretrain an encoder on a split, and save its best and its last weights."""
+    study, ids = folds.study, (*split.ids("train"), *split.ids("validation"))
+    rows = study.rows(split.ids("train")), study.rows(split.ids("validation"))
+    fitted = fit_encoder(study, rows, folds.config, place)
+    saved = folds.model(place, ids, fitted)
+    if place.world.is_main:
+        save_models(place.folder, saved, fitted)
+    return saved
+
+
+def _report_on_encoders(
+    report: bool, folds: Pretraining, run: RunDirectory, models: Models, warnings: list[str]
+) -> None:
+    """Write report.html, figures and metrics.json."""
+    config, study, tables, figures = folds.config, folds.study, [], []
+    if not report or not run.world.is_main:
+        return
+    # What ASVs another encoder has seen is not known.
+    judge = partial(evaluate_encoder, bases=config.train.pretrained_encoder is None)
+    for split, saved in models.items():
+        if saved is not None and split.held_out:
+            shown_tables, drawn, advice = judge(saved, study, split, config.runtime, folds.device)
+            tables += shown_tables
+            figures += drawn
+            warnings = [*warnings, *advice]
+    epochs = {name: read_epochs(folder) for name, folder in folds.folders(run.path).items()}
+    data = ReportData(
+        title="aam pretrain",
+        task={"command": "pretrain", "losses": ", ".join(losses_in_words(study, config.train))},
+        data=folds.inputs_by_name,
+        split=folds.sizes_by_name,
+        targets=(),
+        tables=tuple(tables),
+        encoder_figures=tuple(figures),
+        curves=tuple(loss_figures(epochs)),
+        warnings=tuple(warnings),
+        configuration=to_dict(config),
+    )
+    write_results(run.path, data)
+
+
+def pretrain(
+    table: Any,
+    tree: Any = None,
+    *,
+    output_dir: str | os.PathLike[str],
+    metadata: Any = None,
+    **options: Any,
+) -> Model:
+    """Pretrain an encoder without labels, as `aam pretrain` does, and return it.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    tree : skbio.TreeNode or path, optional
+        Rooted phylogeny of the ASVs.
+    output_dir : path
+        Folder of the run: model, metrics, report.
+    metadata : DataFrame or path, optional
+        Columns that options such as ``group_column`` name.
+    **options
+        Of `aam pretrain`, such as ``epochs``, ``embedding_dim`` or ``rarefy_depth``.
+
+    Raises
+    ------
+    InputError
+        Bad options or inputs, or a folder that holds other files.
+    """
+    from aam.api.apply import load
+
+    if {"tables", "trees"} & options.keys():
+        takes = "takes one table and its tree; `aam pretrain` takes several, from files"
+        raise InputError(f"aam.pretrain: {takes}")
+    options |= {"output_dir": Path(output_dir), "tables": (path_of(table),)}
+    options["trees"] = () if tree is None else (str(path_of(tree)),)
+    config = options_with(PretrainConfig(), options, "aam.pretrain", metadata=metadata)
+    with interrupts_as_in_python():
+        run_pretraining(config, inputs=inputs_of(config, table, tree, metadata))
+    machine = {name: getattr(config.runtime, name) for name in ("device", "threads")}
+    machine["mixed_precision"] = config.runtime.mixed_precision
+    return load(Path(output_dir) / "model", **machine)

@@ -21,9 +21,9 @@ from aam.engine.logger import ProgressBar
 from aam.errors import InputError, import_extra, shown
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_faith_pd
-from aam.io.phylogeny import Floats, Ints, Phylogeny, matched_tree, read_tree
+from aam.io.phylogeny import Floats, Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
-from aam.options import RuntimeConfig, configured, files_read, not_none, option_problems
+from aam.options import RuntimeConfig, files_read, not_none
 
 log = logging.getLogger("aam")
 
@@ -46,12 +46,13 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     return multiply_on(device) if device.type == "cuda" else inner
 
 
-# A table, its tree, and the tip of each feature, -1 without.
-OnTree = tuple[AmpliconTable, Phylogeny, Ints]
+def _compared(
+    config: UnifracConfig, table: AmpliconTable, tree: Phylogeny
+) -> tuple[tuple[str, ...], Floats | Iterator[Tile]]:
+    """Compare samples, rarefied where the options ask for it.
 
-
-def _on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> OnTree:
-    """Return the samples that are compared, rarefied where the options ask for it.
+    Returns their ids, and Faith PD or the distances between all of them, tile by tile as
+    `unifrac_tiles` gives them.
 
     Raises
     ------
@@ -61,8 +62,7 @@ def _on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> On
     """
     if (depth := config.rarefy_depth) is not None:
         table, _ = deep_enough(table, depth)
-        places = range(len(table.sample_ids))
-        rows = [rarefied_row(table, row, depth, config.seed, 0) for row in places]
+        rows = [rarefied_row(table, row, depth, config.seed, 0) for row in range(len(table))]
         counts = sparse.csr_array(matrix_of(rows, table.counts.shape[1]))
         table = make_table(counts, table.sample_ids, table.feature_ids)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
@@ -70,23 +70,12 @@ def _on_tree(config: UnifracConfig, table: AmpliconTable, tree: Phylogeny) -> On
     if names := [table.sample_ids[row] for row in np.flatnonzero(empty)]:
         what = "have no reads on the tree, so their distances mean nothing (0 to each other)"
         log.warning("%d of %d samples %s: %s", len(names), len(empty), what, shown(names))
-    return table, tree, tips
-
-
-def _faith_pd(config: UnifracConfig, on_tree: OnTree) -> Floats:
-    table, tree, tips = on_tree
-    return faith_pd(tree, tips, table.counts, config.root_length)
-
-
-def _tiles(config: UnifracConfig, on_tree: OnTree) -> Iterator[Tile]:
-    """Distances between all samples, tile by tile as `unifrac_tiles` gives them."""
+    on_tree = tree, tips, table.counts
     if config.unifrac_metric == "faith_pd":
-        raise InputError("--unifrac-metric faith_pd is no distance")
-    table, tree, tips = on_tree
+        return table.sample_ids, faith_pd(*on_tree, config.root_length)
     options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
-    multiply = _multiply(config, len(table.sample_ids))
-    threads = config.threads or available_cores()
-    return unifrac_tiles(tree, tips, table.counts, options, multiply, MEMORY, threads)
+    multiply, threads = _multiply(config, len(table)), config.threads or available_cores()
+    return table.sample_ids, unifrac_tiles(*on_tree, options, multiply, MEMORY, threads)
 
 
 def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -> Any:
@@ -115,26 +104,24 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     """
     import pandas as pd
 
-    from aam.api.memory import phylogeny, sample_table
+    from aam.api.memory import inputs_of, options_with
 
     skbio = None if metric == "faith_pd" else import_extra("skbio", "skbio", "aam.unifrac")
-    config = configured(UnifracConfig(), {**options, "unifrac_metric": metric}, "aam.unifrac")
-    if config.output:
+    if "output" in options:
         raise InputError("aam.unifrac: output is an option of `aam unifrac`, which writes files")
-    if problems := option_problems(config):
-        raise InputError(*problems)
-    rooted = phylogeny(tree, config.midpoint_root)
+    read, options = {"table": table, "tree": tree}, {**options, "unifrac_metric": metric}
+    config = options_with(UnifracConfig(), options, "aam.unifrac", **read)
+    inputs = inputs_of(config, **read, need_sequences=False)
+    (counts,), (rooted,) = inputs.tables, inputs.trees
     if rooted is None:
-        raise InputError(
-            "aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree"
-        )
-    on_tree = _on_tree(config, sample_table(table, need_sequences=False), rooted)
-    ids = on_tree[0].sample_ids
-    if skbio is None:
-        return pd.Series(_faith_pd(config, on_tree), pd.Index(ids, name="sample-id"), name=metric)
+        expected = "expected a skbio.TreeNode or the path of a tree"
+        raise InputError(f"aam.unifrac: tree is None, {expected}")
+    ids, found = _compared(config, counts, rooted)
+    if isinstance(found, np.ndarray):
+        return pd.Series(found, pd.Index(ids, name="sample-id"), name=metric)
     distances = np.zeros((len(ids), len(ids)), np.float32)
-    fill_tiles(distances, _tiles(config, on_tree))
-    return skbio.DistanceMatrix(distances, ids)
+    fill_tiles(distances, found)
+    return not_none(skbio).DistanceMatrix(distances, ids)
 
 
 # --- `aam unifrac` -----------------------------------------------------------------------------
@@ -162,10 +149,10 @@ def write_unifrac(config: UnifracConfig) -> None:
     if output.suffix == ".npy":
         check_output_file(ids_path(output), config.overwrite, files_read(config).values())
     table = read_table(not_none(config.table), need_sequences=False)
-    on_tree = _on_tree(config, table, read_tree(not_none(config.tree), config.midpoint_root))
-    ids = on_tree[0].sample_ids
-    if config.unifrac_metric == "faith_pd":
-        write_faith_pd(output, ids, _faith_pd(config, on_tree))
+    tree = read_tree(not_none(config.tree), config.midpoint_root)
+    ids, found = _compared(config, table, tree)
+    if isinstance(found, np.ndarray):
+        write_faith_pd(output, ids, found)
     else:
-        write_distances(output, ids, _shown(_tiles(config, on_tree), len(ids)))
+        write_distances(output, ids, _shown(found, len(ids)))
     log.info("%s: %s of %d samples", output, config.unifrac_metric, len(ids))

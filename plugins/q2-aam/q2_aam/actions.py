@@ -13,13 +13,10 @@ from typing import Any
 import skbio
 from qiime2 import Metadata
 
-from aam.api import pretraining
-from aam.api.apply import predict_table
+from aam.api.apply import load, predict_table
 from aam.api.evaluation import evaluate_table
 from aam.api.explanation import explain_model
-from aam.api.models import load
-from aam.api.pretraining import interrupts_as_in_python
-from aam.api.training import run
+from aam.api.training import interrupts_as_in_python, run, run_pretraining
 from aam.api.unifrac import unifrac
 from aam.config import (
     EmbedConfig,
@@ -139,7 +136,7 @@ def pretrain(arguments: dict[str, Any]) -> EncoderFolderFormat:
     with _scratch() as folder:
         config = configured(PretrainConfig(), PRETRAIN.options(arguments), "pretrain")
         config = _with_files(config, arguments, folder / "run")
-        pretraining.run(config, report=False)
+        run_pretraining(config, report=False)
         result = EncoderFolderFormat()
         shutil.copytree(folder / "run" / "model", str(result), dirs_exist_ok=True)
     return result
