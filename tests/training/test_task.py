@@ -162,7 +162,7 @@ def test_a_seed_fixes_every_weight(study, model_of):
             model_of(PRETRAIN, noise=0.0, dropout=dropout),
             dataclasses.replace(study, seed=runtime.seed),
         )
-        trainer = trainer_of(model, seeded, config_of(runtime=runtime))
+        trainer = trainer_of(model, seeded, config_of(2, runtime=runtime))
         trainer.fit()
         return weights_of(trainer.model)
 
@@ -255,7 +255,7 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
     study, model_of, tmp_path, heads, options
 ):
     targets = TargetConfig(metadata_column=() if heads is PRETRAIN else ("a", "b", "c"))
-    config = config_of(4, targets=targets, **{"patience": 3, "batch_size": 2, **options})
+    config = config_of(3, targets=targets, **{"patience": 3, "batch_size": 2, **options})
     learned = study if heads is PRETRAIN else conditioned(study)
 
     def trainer(records: list[dict]) -> Trainer:
@@ -274,7 +274,7 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
     assert steps[-1] >= 9
     # In the first epoch, before any validation; amid a later one; with the last validation alone
     # left.
-    for step in (1, 8, steps[-1]):
+    for step in (1, 5, steps[-1]):
         after: list[dict] = []
         resumed = trainer(after)
         torch.manual_seed(99)
@@ -327,14 +327,14 @@ def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
 
 def test_the_last_step_of_an_epoch_takes_what_is_left(study, model_of):
     """Failure 8 of the predecessor: five batches, two a step."""
-    config = config_of(3, batch_size=1, gradient_accumulation_steps=4)
+    config = config_of(2, batch_size=1, gradient_accumulation_steps=4)
     trainer, steps, _ = fit(model_of(PRETRAIN), study, config)
-    assert [record["step"] for record in steps] == list(range(1, 7)), (
+    assert [record["step"] for record in steps] == list(range(1, 5)), (
         "six samples: a step of four, one of two"
     )
-    expected = [learning_rate(config.train, step, 6) for step in range(6)]
+    expected = [learning_rate(config.train, step, 4) for step in range(4)]
     assert [record["lr"] for record in steps] == expected
-    assert trainer.total_steps == 6
+    assert trainer.total_steps == 4
 
 
 def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, model_of):
@@ -426,7 +426,7 @@ def test_scores_are_those_of_the_predictions(study, model_of):
 
 @pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1)])
 def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
-    config = config_of(5, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
+    config = config_of(3, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
     trainer, _, epochs = fit(model_of(SUPERVISED), supervised(study), config, range(3, 9))
     scores = [sign * record[f"val_{metric}"] for record in epochs]
     assert len(set(scores)) > 1
@@ -496,7 +496,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
 # --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints --------
 
 
-def half_trainer_of(study, model_of, precision: str, epochs: int = 3, made=trainer_of):
+def half_trainer_of(study, model_of, precision: str, epochs: int = 2, made=trainer_of):
     config = config_of(
         epochs, 3, patience=0, runtime=RunConfig(device="cpu", mixed_precision=precision)
     )
@@ -530,7 +530,7 @@ def test_a_run_in_fp16_goes_on_with_its_factor(study, model_of, tmp_path):
     whole.scaler.load_state_dict({**whole.scaler.state_dict(), "growth_interval": 2})
     whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
     whole.fit()
-    for step in (1, 4):
+    for step in (1, 3):
         resumed = half_trainer_of(study, model_of, "fp16")
         resumed.restore(load(tmp_path / str(step)))
         resumed.fit()
