@@ -40,12 +40,7 @@ def script(config: SubmitConfig, module: str, site: Any) -> str:
     lines += [f"#SBATCH --{name}={value}" for name, value in options.items() if value]
     lines += [f"{line} || exit 1" for line in site.setup]
     lines += [f"cd {shlex.quote(str(ROOT))} || exit 1"]
-    lines += [
-        (
-            "MASTER_ADDR=$(hostname) MASTER_PORT=$((15000 + SLURM_JOB_ID % 5000)); export "
-            "MASTER_ADDR MASTER_PORT"
-        )
-    ]
+    lines += ["export MASTER_ADDR=$(hostname) MASTER_PORT=$((15000 + SLURM_JOB_ID % 5000))"]
     program = shlex.join([sys.executable, "-m", module, *words])
     lines += [f"srun --kill-on-bad-exit=0 {program} &", "step=$!", "trap 'kill -USR2 $step' USR2"]
     # A signal interrupts only `wait`.

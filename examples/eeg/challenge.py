@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -35,18 +36,12 @@ def challenge_rows(predictions: list[dict[str, str]]) -> list[dict[str, str]]:
     """
     names = [name for name in next(iter(predictions), {}) if name != "participant_id"]
     targets = [name for name in names if not name.endswith("_confidence")]
-    return [
-        {
-            "subject": row["participant_id"],
-            "session": "1",
-            "task": "rest",
-            "target": target,
-            "prediction": row[target],
-            "confidence": row.get(f"{target}_confidence", ""),
-        }
-        for row in predictions
-        for target in targets
-    ]
+    rows = []
+    for row, target in itertools.product(predictions, targets):
+        confidence = row.get(f"{target}_confidence", "")
+        values = (row["participant_id"], "1", "rest", target, row[target], confidence)
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows
 
 
 def challenge_text(predictions: list[dict[str, str]]) -> str:
@@ -64,15 +59,11 @@ def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[st
     """
     rows = read_rows(path, ",")
     if not rows or tuple(rows[0]) != COLUMNS:
-        return [
-            f"{path}: columns {shown(rows[0] if rows else (), 10)}, expected {shown(COLUMNS, 10)}"
-        ]
-    problems = []
-    if path.stat().st_size > MAX_BYTES:
-        problems.append(
-            f"{path}: {path.stat().st_size / 1e6:.1f} MB, at most {MAX_BYTES / 1e6:.0f} MB are "
-            "taken"
-        )
+        found = shown(rows[0] if rows else (), 10)
+        return [f"{path}: columns {found}, expected {shown(COLUMNS, 10)}"]
+    problems, size = [], path.stat().st_size
+    if size > MAX_BYTES:
+        problems.append(f"{path}: {size / 1e6:.1f} MB, expected at most {MAX_BYTES / 1e6:.0f} MB")
     count, expected = (
         Counter(f"{row['subject']} {row['target']}" for row in each)
         for each in (rows, challenge_rows(predictions))
@@ -87,15 +78,13 @@ def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[st
     ]
     for number, row in enumerate(rows, 2):
         is_class = bool(row["confidence"])
-        if not (row["prediction"] if is_class else is_number(row["prediction"])):
-            problems.append(
-                f"{path}, line {number}: prediction is {row['prediction']!r}, expected a finite "
-                "number"
-            )
-        if is_class and not (is_number(row["confidence"]) and 0 <= float(row["confidence"]) <= 1):
-            problems.append(
-                f"{path}, line {number}: confidence is {row['confidence']!r}, expected 0 to 1"
-            )
+        prediction, confidence = row["prediction"], row["confidence"]
+        if not (prediction if is_class else is_number(prediction)):
+            found = f"prediction is {prediction!r}, expected a finite number"
+            problems.append(f"{path}, line {number}: {found}")
+        if is_class and not (is_number(confidence) and 0 <= float(confidence) <= 1):
+            found = f"confidence is {confidence!r}, expected 0 to 1"
+            problems.append(f"{path}, line {number}: {found}")
     return problems
 
 
@@ -104,10 +93,8 @@ def challenge(config: ChallengeConfig) -> dict[str, Any]:
     rows = read_rows(not_none(config.predictions), "\t")
     if not rows or "participant_id" not in rows[0]:
         found = shown(rows[0] if rows else (), 3)
-        raise InputError(
-            f"{config.predictions}: columns {found}, expected 'participant_id', as `train` "
-            "writes them"
-        )
+        expected = "expected 'participant_id', as `train` writes them"
+        raise InputError(f"{config.predictions}: columns {found}, {expected}")
     if config.output is not None:
         write_text(config.output, challenge_text(rows))
     checked = config.check or config.output

@@ -44,12 +44,9 @@ def _rhythm(random: np.random.Generator, hertz: float, samples: int) -> npt.NDAr
     """Return a rhythm ``[T]`` of unit root mean square whose phase drifts and whose amplitude waxes
     and wanes.
     """
-    phase = 2 * np.pi * hertz * np.arange(samples) / SAMPLING_RATE + np.cumsum(
-        0.05 * random.standard_normal(samples)
-    )
-    envelope = 1 + 0.3 * np.sin(
-        2 * np.pi * 0.3 * np.arange(samples) / SAMPLING_RATE + random.uniform(0, 6)
-    )
+    turns = 2 * np.pi * np.arange(samples) / SAMPLING_RATE
+    phase = turns * hertz + np.cumsum(0.05 * random.standard_normal(samples))
+    envelope = 1 + 0.3 * np.sin(0.3 * turns + random.uniform(0, 6))
     wave = envelope * np.sin(phase + random.uniform(0, 6))
     return np.asarray(wave / wave.std())
 
@@ -62,26 +59,20 @@ def record(config: SimulateConfig, subject: int) -> tuple[npt.NDArray[np.float64
     signal = NOISE * _pink_noise(random, config.channels, samples)
     place = np.linspace(0, np.pi, config.channels)
     rhythms = [(ALPHA_HZ + ALPHA_HZ_PER_YEAR * (age - YOUNGEST), ALPHA, np.cos(place))]
-    rhythms += [
-        (hertz, amplitude, np.sin(place))
-        for hertz, amplitude in zip(SEX_HZ, BETA[sex], strict=True)
-    ]
+    powers = zip(SEX_HZ, BETA[sex], strict=True)
+    rhythms += [(hertz, amplitude, np.sin(place)) for hertz, amplitude in powers]
     for hertz, amplitude, topography in rhythms:
         pattern = topography + 0.3 * random.standard_normal(config.channels)
-        signal += (
-            amplitude
-            * pattern[:, None]
-            * _rhythm(random, hertz * random.uniform(0.995, 1.005), samples)
-        )
+        rhythm = _rhythm(random, hertz * random.uniform(0.995, 1.005), samples)
+        signal += amplitude * pattern[:, None] * rhythm
     return signal, age, sex
 
 
 def write_recording(path: Path, signal: npt.NDArray[np.float64]) -> None:
     """Write a recording ``[C, T]`` in volts as a FIF file."""
     mne = import_extra("mne", "eeg", "writing recordings")
-    info = mne.create_info(
-        [f"E{number + 1}" for number in range(len(signal))], SAMPLING_RATE, "eeg"
-    )
+    names = [f"E{number + 1}" for number in range(len(signal))]
+    info = mne.create_info(names, SAMPLING_RATE, "eeg")
     mne.io.RawArray(signal, info, verbose="error").save(path, fmt="single", verbose="error")
 
 
@@ -100,12 +91,7 @@ def simulate(config: SimulateConfig) -> dict[str, Any]:
             (folder / name / "eeg").mkdir(parents=True)
             write_recording(folder / name / "eeg" / f"{name}_task-rest_eeg.fif", signal)
         (folder / "participants.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        description = {
-            "Name": "Simulated cohort",
-            "BIDSVersion": "1.9.0",
-            "DatasetType": "derivative",
-        }
-        (folder / "dataset_description.json").write_text(
-            json.dumps(description) + "\n", encoding="utf-8"
-        )
+        description = {"Name": "Simulated cohort", "BIDSVersion": "1.9.0"}
+        text = json.dumps({**description, "DatasetType": "derivative"}) + "\n"
+        (folder / "dataset_description.json").write_text(text, encoding="utf-8")
     return {"cohort": output, "subjects": config.subjects}

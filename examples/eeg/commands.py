@@ -136,10 +136,8 @@ def load_encoder(model: Predictor, folder: Path) -> None:
         model.encoder.load_state_dict(load(folder).part("encoder"))
     except RuntimeError as error:
         problem = str(error).splitlines()[1].strip()
-        raise InputError(
-            f"--pretrained {folder}: does not fit this network ({problem}); give the sizes of "
-            "pretrain"
-        ) from None
+        wrong = f"does not fit this network ({problem}); give the sizes of pretrain"
+        raise InputError(f"--pretrained {folder}: {wrong}") from None
 
 
 def make_steps(
@@ -149,18 +147,11 @@ def make_steps(
     rows = np.arange(len(data.windows))
     model = build(data, targets, rows, config.model, config.runtime.seed)
     setting = Setting(config.train, config.runtime, device)
-    task = LabelTask(
-        model,
-        data,
-        {"train": rows, "validation": rows[:0]},
-        targets,
-        setting=setting,
-        options=config.model,
-    )
+    subsets = {"train": rows, "validation": rows[:0]}
+    task = LabelTask(model, data, subsets, targets, setting=setting, options=config.model)
     model.train()
-    return task, StepRunner(
-        task, task.configure_optimizer(config.train), make_scaler(config.runtime, device)
-    )
+    optimizer = task.configure_optimizer(config.train)
+    return task, StepRunner(task, optimizer, make_scaler(config.runtime, device))
 
 
 def measure_batches(
@@ -174,10 +165,9 @@ def measure_batches(
 ) -> dict[int, int]:
     """Return the peak bytes of the batches that fit into `limit` bytes."""
     task, steps = make_steps(config, data, targets, device)
-    every = torch.arange(len(data.windows))
 
     def peak(size: int) -> int:
-        return steps.peak_bytes(task.take(every.repeat(-(-size // len(every)))[:size]))
+        return steps.peak_bytes(task.take(torch.arange(size) % len(data.windows)))
 
     return largest_batch(steps, peak, limit, max_size)
 
@@ -219,9 +209,8 @@ def find(config: FindConfig) -> dict[str, Any]:
         return {"largest batch": max(sizes), "peak": f"{sizes[max(sizes)] / 1e9:.2f} GB"}
     task, steps = make_steps(config, data, targets, device)
     batches = (batch for epoch in itertools.count() for batch in task.batches(epoch, 0))
-    return {
-        "learning rate": f"{suggested_learning_rate(learning_rate_curve(steps, batches, config.steps)):.2g}"  # noqa: E501
-    }
+    rate = suggested_learning_rate(learning_rate_curve(steps, batches, config.steps))
+    return {"learning rate": f"{rate:.2g}"}
 
 
 def train(config: TrainConfig) -> int:
@@ -255,10 +244,8 @@ def train(config: TrainConfig) -> int:
             write_split(folder / "split.tsv", split)
             rows = data.rows_of(split)
             tested.append(rows["test"])
-            made: dict[str, list[Array]] = {}
-            made[config.model.network] = _train_seeds(
-                sized, run, folder, data, targets, rows, device
-            )
+            network = _train_seeds(sized, run, folder, data, targets, rows, device)
+            made: dict[str, list[Array]] = {config.model.network: network}
             if config.baselines:
                 made |= baseline_predictions(data, rows["train"], rows["test"], targets)
             for name, values in made.items():
@@ -269,16 +256,10 @@ def train(config: TrainConfig) -> int:
         }
         return _report(run, data, targets, np.concatenate(tested), joined)
 
-    folds, seeds = (
-        "fold-*/" if config.labels.cv is not None else "",
-        "seed-*/" if config.seeds > 1 else "",
-    )
-    outputs = (
-        "predictions.tsv",
-        f"{folds}split.tsv",
-        *training_outputs(),
-        *training_outputs(folds + seeds),
-    )
+    folds = "" if config.labels.cv is None else "fold-*/"
+    places = folds + ("seed-*/" if config.seeds > 1 else "")
+    runs = (*training_outputs(), *training_outputs(places))
+    outputs = ("predictions.tsv", f"{folds}split.tsv", *runs)
     prepare = plan_with_device(config, config.runtime, files, outputs, read, work)
     return run_command(f"{MODULE} train", config.runtime, prepare, MODULE)
 
@@ -335,22 +316,15 @@ def _report(
     """Print and return the metrics of all predictors by window and by subject, and write
     predictions.tsv.
     """
-    results: dict[str, Any] = {
-        "subjects": len(data.subjects),
-        "windows": len(data.windows),
-        "dropped": data.dropped,
-    }
+    results: dict[str, Any] = {"subjects": len(data.subjects), "windows": len(data.windows)}
+    results["dropped"] = data.dropped
     table = Table("predictor", "target", "metric", "windows", "subjects")
     for name, of_targets in predicted.items():
         for target, values in zip(targets, of_targets, strict=True):
             metrics = results.setdefault(name, {})[target.name] = scores(target, data, rows, values)
             for metric in ("accuracy", "auroc") if target.classes else ("pearson", "mae"):
-                table.add_row(
-                    name,
-                    target.name,
-                    metric,
-                    *(f"{metrics[each][metric]:.3f}" for each in ("windows", "subjects")),
-                )
+                shown = (f"{metrics[level][metric]:.3f}" for level in ("windows", "subjects"))
+                table.add_row(name, target.name, metric, *shown)
     if run.world.is_main:
         Console().print(table)
         write_predictions(
@@ -375,9 +349,7 @@ def write_predictions(
         means = by_subject(data, rows, values)[1]
         if target.classes:
             columns[target.name] = [target.classes[place] for place in means.argmax(1)]
-            columns[f"{target.name}_confidence"] = [
-                f"{probability:.6f}" for probability in means.max(1)
-            ]
+            columns[f"{target.name}_confidence"] = [f"{share:.6f}" for share in means.max(1)]
         else:
             columns[target.name] = [f"{value:.6f}" for value in means]
     lines = [columns, *zip(*columns.values(), strict=True)]

@@ -34,9 +34,8 @@ def band_matrix(
     A band without a bin is all 0.
     """
     frequency = torch.arange(samples // 2 + 1) * sampling_rate / samples
-    inside = torch.stack(
-        [(frequency >= low) & (frequency < high) for low, high in bands], 1
-    ).float()
+    of_bands = [(frequency >= low) & (frequency < high) for low, high in bands]
+    inside = torch.stack(of_bands, 1).float()
     return inside / inside.sum(0).clamp_min(1)
 
 
@@ -53,9 +52,8 @@ class SpectralBranch(nn.Module):
         super().__init__()
         self.mix = nn.Conv1d(channels, options.spatial, 1, bias=False)
         low, high, step = BANDS[0][0], min(BANDS[-1][1], sampling_rate / 2), sampling_rate / samples
-        bins = tuple(
-            (low + step * k, low + step * (k + 1)) for k in range(max(int((high - low) / step), 1))
-        )
+        count = max(int((high - low) / step), 1)
+        bins = tuple((low + step * k, low + step * (k + 1)) for k in range(count))
         matrix = band_matrix(BANDS if options.spectrum == "bands" else bins, samples, sampling_rate)
         self.register_buffer("matrix", matrix, persistent=False)
         features = options.spatial * matrix.shape[1]
@@ -124,14 +122,10 @@ class ConvolutionEncoder(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         sizes = ((channels, 32, 7), (32, 64, 5), (64, 128, 3))
-        self.layers = nn.Sequential(
-            *(
-                nn.Sequential(
-                    nn.Conv1d(a, b, k, 2, k // 2), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.3)
-                )
-                for a, b, k in sizes
-            )
-        )
+        layers: list[nn.Module] = []
+        for a, b, k in sizes:
+            layers += [nn.Conv1d(a, b, k, 2, k // 2), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.3)]
+        self.layers = nn.Sequential(*layers)
         self.gate = nn.Linear(128, 128)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -218,10 +212,10 @@ def augment(x: Tensor, options: ModelOptions, random: torch.Generator) -> Tensor
         x = x.roll(int(torch.randint(-options.shift, options.shift + 1, (), generator=random)), 2)
     factor = 1 + options.scale * (2 * torch.rand(len(x), 1, 1, generator=random) - 1)
     kept = torch.rand(len(x), x.shape[1], 1, generator=random) >= options.channel_dropout
-    noise = (
-        options.noise * torch.randn(x.shape, generator=random) if options.noise else torch.zeros(())
-    )
-    return (x * factor.to(x) + noise.to(x)) * kept.to(x)
+    x = x * factor.to(x)
+    if options.noise:
+        x = x + (options.noise * torch.randn(x.shape, generator=random)).to(x)
+    return x * kept.to(x)
 
 
 class Pretrainer(nn.Module):
@@ -240,9 +234,8 @@ class Pretrainer(nn.Module):
     def patches(self, x: Tensor) -> Tensor:
         """Return the new samples of each token, ``[B, P, C * stride]``."""
         stride = self.patch // 2
-        cut: Tensor = x[..., : self.encoder.tokens * stride].unflatten(
-            2, (self.encoder.tokens, stride)
-        )
+        tokens = self.encoder.tokens
+        cut: Tensor = x[..., : tokens * stride].unflatten(2, (tokens, stride))
         return cut.permute(0, 2, 1, 3).flatten(2)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,7 +263,6 @@ def log_band_power(windows: Tensor, sampling_rate: float) -> Tensor:
     """Return the logarithms of the power of each channel in each band, ``[B, C * 5]``, as baselines
     see windows.
     """
-    power = spectral_power(windows) @ band_matrix(BANDS, windows.shape[-1], sampling_rate).to(
-        windows
-    )
+    bands = band_matrix(BANDS, windows.shape[-1], sampling_rate).to(windows)
+    power = spectral_power(windows) @ bands
     return (power + 1e-8).log().flatten(1)

@@ -88,15 +88,13 @@ def read_recording(path: Path, options: RecordingOptions) -> npt.NDArray[np.floa
     try:
         raw = mne.io.read_raw(path, preload=True, verbose="error").pick("eeg", verbose="error")
     except UNREADABLE as error:
-        raise InputError(
-            f"{path}: cannot be read as a recording ({error}); replace it, or leave it out"
-        ) from error
+        wrong = f"cannot be read as a recording ({error}); replace it, or leave it out"
+        raise InputError(f"{path}: {wrong}") from error
     nyquist = raw.info["sfreq"] / 2
     edges = {"--low-hz": options.low_hz or 0, "--high-hz": options.high_hz or 0}
     if beyond := [f"{name} {hz:g}" for name, hz in edges.items() if hz >= nyquist]:
-        raise InputError(
-            f"{path}: {' and '.join(beyond)}, expected below {nyquist:g}, half of its sampling rate"
-        )
+        expected = f"expected below {nyquist:g}, half of its sampling rate"
+        raise InputError(f"{path}: {' and '.join(beyond)}, {expected}")
     if options.low_hz or options.high_hz:
         raw.filter(options.low_hz, options.high_hz, verbose="error")
     if raw.info["sfreq"] != options.sampling_rate:
@@ -118,17 +116,15 @@ def cut_windows(
     step = max(round(options.stride_seconds * options.sampling_rate), 1)
     if signal.shape[1] < size:
         return np.zeros((0, len(signal), size), np.float32), 0
-    windows = np.lib.stride_tricks.sliding_window_view(signal, size, axis=1)[:, ::step].transpose(
-        1, 0, 2
-    )
+    views = np.lib.stride_tricks.sliding_window_view(signal, size, axis=1)[:, ::step]
+    windows = views.transpose(1, 0, 2)
     kept = np.full(len(windows), True)
     if options.max_microvolts is not None:
         kept = np.abs(windows).max(axis=(1, 2)) <= 1e-6 * options.max_microvolts
     windows = windows[kept]
     centred = windows - windows.mean(axis=2, keepdims=True)
-    return (centred / np.maximum(centred.std(axis=2, keepdims=True), 1e-12)).astype(
-        np.float32
-    ), int((~kept).sum())
+    standardized = centred / np.maximum(centred.std(axis=2, keepdims=True), 1e-12)
+    return standardized.astype(np.float32), int((~kept).sum())
 
 
 def read_recordings(options: RecordingOptions) -> Recordings:
@@ -149,27 +145,22 @@ def read_recordings(options: RecordingOptions) -> Recordings:
     for name in subjects:
         try:
             if name in (".", "..") or Path(name).name != name:
-                raise InputError(
-                    f"{metadata.source}: subject {name!r}, expected the name of a folder in "
-                    f"{cohort}"
-                )
-            paths = sorted(
-                path for path in (cohort / name).rglob("*_eeg.*") if path.suffix in SUFFIXES
-            )
+                expected = f"expected the name of a folder in {cohort}"
+                raise InputError(f"{metadata.source}: subject {name!r}, {expected}")
+            found = (cohort / name).rglob("*_eeg.*")
+            paths = sorted(path for path in found if path.suffix in SUFFIXES)
             cut = [cut_windows(read_recording(path, options), options) for path in paths]
         except InputError as error:
             problems += error.problems
             continue
         dropped += sum(count for _, count in cut)
         channels = {windows.shape[1] for windows, _ in [*cut, *((part, 0) for part in parts[:1])]}
-        if len(channels) != 1 or not sum(len(windows) for windows, _ in cut):
-            number = sum(len(windows) for windows, _ in cut)
+        number = sum(len(windows) for windows, _ in cut)
+        if len(channels) != 1 or not number:
             problems.append(
-                f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, "
-                f"{number} windows of "
-                f"{options.window_seconds:g} s; expected the channels of the first subject, and "
-                "one window or more "
-                "(--window-seconds, --max-microvolts)"
+                f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, {number} "
+                f"windows of {options.window_seconds:g} s; expected the channels of the first "
+                "subject, and one window or more (--window-seconds, --max-microvolts)"
             )
         else:
             parts.append(np.concatenate([windows for windows, _ in cut]))
@@ -203,16 +194,14 @@ def make_targets(recordings: Recordings, options: LabelOptions, seed: int) -> li
         labels = metadata.values(name, subjects)
         levels = tuple(sorted({label for label in labels if label is not None}))
         if len(levels) < 2:
-            problems.append(
-                f"--targets {name}: {len(levels)} values in {metadata.source}, expected 2 or more"
-            )
+            found = f"{len(levels)} values in {metadata.source}"
+            problems.append(f"--targets {name}: {found}, expected 2 or more")
             continue
         if metadata.kinds[name] == "numeric":
             values, levels = metadata.numbers(name, subjects), ()
         else:
-            values = np.array(
-                [np.nan if label is None else levels.index(label) for label in labels]
-            )
+            places = (np.nan if label is None else levels.index(label) for label in labels)
+            values = np.array([*places])
         if options.shuffle_labels:
             values = generator(seed, "shuffle", name).permutation(values)
         targets.append(Target(name, values, levels))
@@ -233,11 +222,9 @@ def check_splits(
         train = target.values[np.isin(subjects, split.ids("train"))]
         if len(set(train[~np.isnan(train)].tolist())) < 2:
             fold = f" of fold {split.test_fold}" if split.test_fold else ""
-            problems.append(
-                f"--targets {target.name}: the {len(train)} training subjects{fold} have fewer "
-                "than two values; "
-                "choose another --seed, --test-size, --cv or --label-share"
-            )
+            wrong = f"the {len(train)} training subjects{fold} have fewer than two values"
+            hint = "choose another --seed, --test-size, --cv or --label-share"
+            problems.append(f"--targets {target.name}: {wrong}; {hint}")
     if problems:
         raise InputError(*problems)
 

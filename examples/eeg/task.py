@@ -89,14 +89,8 @@ class WindowTask(RowsTask):
     def __init__(
         self, model: nn.Module, data: Recordings, rows: Rows, values: Array, setting: Setting
     ) -> None:
-        super().__init__(
-            model,
-            rows["train"],
-            setting.train.samples_per_batch,
-            setting.runtime.seed,
-            setting.device,
-            setting.world,
-        )
+        size, seed = setting.train.samples_per_batch, setting.runtime.seed
+        super().__init__(model, rows["train"], size, seed, setting.device, setting.world)
         self.data, self.validation, self.setting = data, rows["validation"], setting
         self.values = torch.from_numpy(values).float()
 
@@ -152,12 +146,8 @@ class LabelTask(WindowTask):
         super().__init__(
             model, data, rows, np.stack([target.values for target in targets], 1), setting
         )
-        self.predictor, self.targets, self.options, self.unfreeze_epochs = (
-            model,
-            targets,
-            options,
-            unfreeze_epochs,
-        )
+        self.predictor, self.targets, self.options = model, targets, options
+        self.unfreeze_epochs = unfreeze_epochs
         self.loss_names = tuple(target.name for target in targets)
 
     def loss_counts(self, batch: Windows) -> dict[str, Tensor]:
@@ -167,21 +157,16 @@ class LabelTask(WindowTask):
 
     def losses(self, network: nn.Module, batch: Windows) -> Terms:
         """Return the loss of each target."""
-        x = (
-            augment(batch.x, self.options, self.random("augment", batch.number))
-            if network.training
-            else batch.x
-        )
+        x = batch.x
+        if network.training:
+            x = augment(x, self.options, self.random("augment", batch.number))
         with autocast(self.setting.runtime, self.device):
             outputs = network(x)
-        counts = self.loss_counts(batch)
-        return {
-            target.name: (
-                self._loss(place, output.float(), batch.values[:, place]),
-                counts[target.name],
-            )
-            for place, (target, output) in enumerate(zip(self.targets, outputs, strict=True))
-        }
+        counts, terms = self.loss_counts(batch), {}
+        for place, (name, output) in enumerate(zip(self.loss_names, outputs, strict=True)):
+            total = self._loss(place, output.float(), batch.values[:, place])
+            terms[name] = total, counts[name]
+        return terms
 
     def _loss(self, place: int, output: Tensor, values: Tensor) -> Tensor:
         """Return the sum of the losses of a target over the windows that have a label."""
@@ -194,13 +179,8 @@ class LabelTask(WindowTask):
 
     def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
         """Unfreeze the parameters that are trained from this epoch on."""
-        blocks = (
-            "heads",
-            "encoder.stack",
-            "encoder.pool",
-            "encoder.spectral.norm",
-            "encoder.spectral.out",
-        )
+        spectral = ("encoder.spectral.norm", "encoder.spectral.out")
+        blocks = ("heads", "encoder.stack", "encoder.pool", *spectral)
         unfreeze(self.model, optimizer, (("heads",), blocks), self.unfreeze_epochs, epoch)
 
     def validate(self, network: nn.Module) -> Metrics:
@@ -214,10 +194,9 @@ class LabelTask(WindowTask):
             subjects = scores(target, self.data, self.validation, values)["subjects"]
             metrics |= {f"val_{target.name}_{name}": value for name, value in subjects.items()}
             deviation = 1.0 if target.classes else float(np.nanstd(target.values))
-            errors.append(
-                1 - subjects["accuracy"] if target.classes else subjects["rmse"] / deviation
-            )
-        return {**metrics, "val_score": float(np.mean(errors)), "val_loss": float(np.mean(errors))}
+            error = 1 - subjects["accuracy"] if target.classes else subjects["rmse"] / deviation
+            errors.append(error)
+        return {**metrics, **dict.fromkeys(("val_score", "val_loss"), float(np.mean(errors)))}
 
 
 @torch.no_grad()
@@ -237,14 +216,11 @@ def predict(
         x = torch.from_numpy(data.windows[rows[start : start + PREDICTED]]).to(setting.device)
         with autocast(setting.runtime, setting.device):
             parts.append([output.double().cpu() for output in model(x)])
-    made = []
-    for target, scale, outputs in zip(
-        targets, model.scale.cpu().double(), zip(*parts, strict=True), strict=True
-    ):
+    made, scales = [], model.scale.cpu().double()
+    for target, scale, outputs in zip(targets, scales, zip(*parts, strict=True), strict=True):
         output = torch.cat(outputs)
-        made.append(
-            (output.softmax(1) if target.classes else output[:, 0] * scale[1] + scale[0]).numpy()
-        )
+        values = output.softmax(1) if target.classes else output[:, 0] * scale[1] + scale[0]
+        made.append(values.numpy())
     return made
 
 
@@ -316,10 +292,8 @@ class PretrainingTask(WindowTask):
         """Return the error of the masked patches and the contrast of the pairs."""
         random = self.random("mask", batch.number)
         x = augment(batch.x, self.config.model, random) if network.training else batch.x
-        mask = (
-            torch.rand(len(x), self.pretrainer.encoder.tokens, generator=random).to(x)
-            < self.config.mask_share
-        )
+        drawn = torch.rand(len(x), self.pretrainer.encoder.tokens, generator=random)
+        mask = drawn.to(x) < self.config.mask_share
         with autocast(self.setting.runtime, self.device):
             error, vectors = network(x, mask)
         pairs = contrast(vectors.float(), self.config.temperature)

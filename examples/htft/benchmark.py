@@ -19,7 +19,7 @@ from aam.device.environment import available_cores, rank_of
 from aam.device.measure import peak_memory
 from aam.device.platform import device_name, prepare_device
 from aam.engine.trainer import LOG_STEPS, Trainer
-from aam.errors import InputError
+from aam.errors import Problems
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
 from aam.options import RunConfig
@@ -40,9 +40,8 @@ def random_windows(count: int) -> Windows:
     random = torch.Generator().manual_seed(0)
     tokens = torch.randint(CLASSES, (count, LENGTH), generator=random)
     hidden = torch.randn(count, LENGTH, WIDTH, generator=random)
-    return Windows(
-        tokens, hidden, torch.randint(CLASSES, (count,), generator=random), torch.zeros(count, 0)
-    )
+    target = torch.randint(CLASSES, (count,), generator=random)
+    return Windows(tokens, hidden, target, torch.zeros(count, 0))
 
 
 def time_steps(config: BenchmarkConfig, ranks: int) -> dict[str, float]:
@@ -75,75 +74,55 @@ def time_steps(config: BenchmarkConfig, ranks: int) -> dict[str, float]:
     }
 
 
-def measure(config: BenchmarkConfig, ranks: int) -> dict[str, Any]:
+def measure(ranks: int) -> dict[str, Any]:
     """Return what `time_steps` measures in new processes: of the slowest and largest, and processor
     time of each.
     """
     outputs = run_ranks(ranks, sys.argv[1:], MODULE)
     results = [json.loads(output.splitlines()[-1]) for output in outputs]
     largest = {name: max(result[name] for result in results) for name in results[0]}
-    return {
-        **largest,
-        "processors": [result["processor"] for result in results],
-        "load": os.getloadavg()[0],
-    }
+    processors = [result["processor"] for result in results]
+    return {**largest, "processors": processors, "load": os.getloadavg()[0]}
 
 
 def benchmark(config: BenchmarkConfig) -> None:
     """Measure both kinds in turn, print them, and write the profile; a process that was started for
     it measures.
     """
-    checks = {
-        f"--steps {config.steps} is not a multiple of {LOG_STEPS}, after which two processes meet": (  # noqa: E501
-            config.steps % LOG_STEPS > 0
-        ),
-        f"--units is {' '.join(map(str, config.units))}, expected 2 numbers": len(config.units)
-        != 2,
-    }
-    if problems := [problem for problem, holds in checks.items() if holds]:
-        raise InputError(*problems)
+    problems = Problems()
+    if config.steps % LOG_STEPS:
+        multiple = f"a multiple of {LOG_STEPS}, after which two processes meet"
+        problems.add(f"--steps {config.steps} is not {multiple}")
+    if len(config.units) != 2:
+        problems.add(f"--units is {' '.join(map(str, config.units))}, expected 2 numbers")
+    problems.raise_if_any()
     if place := rank_of(os.environ):
         print(json.dumps(time_steps(config, place.size)))
         return
     check_output_file(config.profile, overwrite=True)
-    pairs = [(measure(config, 1), measure(config, 2)) for _ in range(config.repeats)]
+    pairs = [(measure(1), measure(2)) for _ in range(config.repeats)]
     samples = config.steps * TrainConfig().train.samples_per_batch
     cases = {}
     for name, runs in zip(("one process", "two processes"), zip(*pairs, strict=True), strict=True):
-        seconds, processor = (
-            statistics.median(run[kind] for run in runs) for kind in ("wall", "processor")
-        )
+        seconds = statistics.median(run["wall"] for run in runs)
+        processor = statistics.median(run["processor"] for run in runs)
         cases[name] = {
             "seconds": {"p50": seconds},
             "samples_per_s": {"p50": samples / seconds},
             "processor_seconds": processor,
             "peak_bytes": max(run["peak_bytes"] for run in runs),
         }
-        print(
-            f"{name:<14} {samples / seconds:8.0f} windows/s, {processor:.2f} s of processor in "
-            "the busier process"
-        )
+        of_busier = f"{processor:.2f} s of processor in the busier process"
+        print(f"{name:<14} {samples / seconds:8.0f} windows/s, {of_busier}")
     for kind in ("wall", "processor"):
         ratios = [one[kind] / two[kind] for one, two in pairs]
         each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(
-            f"two processes are {statistics.median(ratios):.2f} times as fast by {kind} time "
-            f"({each})"
-        )
-    device = device_name(torch.device("cpu"))
-    platform = {
-        "device": device,
-        "cores": available_cores(),
-        "torch": torch.__version__,
-        "threads": config.threads,
-    }
-    report = {
-        "platform": platform,
-        "steps": config.steps,
-        "units": config.units,
-        "cases": cases,
-        "pairs": pairs,
-    }
+        faster = f"{statistics.median(ratios):.2f} times as fast by {kind} time"
+        print(f"two processes are {faster} ({each})")
+    platform = {"device": device_name(torch.device("cpu")), "cores": available_cores()}
+    platform |= {"torch": torch.__version__, "threads": config.threads}
+    report = {"platform": platform, "steps": config.steps, "units": config.units}
+    report |= {"cases": cases, "pairs": pairs}
     config.profile.parent.mkdir(parents=True, exist_ok=True)
     write_text(config.profile, json.dumps(report, indent=1) + "\n")
     print(config.profile)

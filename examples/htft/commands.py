@@ -112,7 +112,7 @@ def build(config: TrainConfig, captured: Capture, world: World) -> Student:
 def train(config: TrainConfig) -> int:
     """Train a student on the windows of a teacher; return the exit status."""
     config = published(config) if config.variant == "published" else config
-    if problems := train_problems(config):
+    if problems := list(train_problems(config)):
         raise InputError(*problems)
     runtime, devices = config.runtime, device_names(config)
     if devices:
@@ -161,11 +161,10 @@ def table_of(captured: Capture) -> dict[str, float]:
     train, held_out = captured.windows["train"], captured.windows["validation"]
     rows = torch.arange(len(held_out))
     unigram = unigram_logits(train.target, captured.classes)[held_out.target].mean()
-    readout = LogisticRegression(max_iter=300).fit(
-        train.hidden[:, -1].numpy(), train.target.numpy()
-    )
+    inputs, new = train.hidden[:, -1].numpy(), held_out.hidden[:, -1].numpy()
+    readout = LogisticRegression(max_iter=300).fit(inputs, train.target.numpy())
     logits = np.full((len(held_out), captured.classes), -30.0)
-    logits[:, readout.classes_] = readout.predict_log_proba(held_out.hidden[:, -1].numpy())
+    logits[:, readout.classes_] = readout.predict_log_proba(new)
     perplexities = {"unigram": float((-unigram).exp())}
     if held_out.teacher.shape[1]:
         perplexities["teacher"] = float((-held_out.teacher[rows, held_out.target].mean()).exp())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -228,39 +229,28 @@ def device_names(config: TrainConfig) -> tuple[str, ...]:
     return tuple(name for word in config.devices for name in word.split(","))
 
 
-def train_problems(config: TrainConfig) -> list[str]:
-    """List the problems of the options of the student together."""
+def train_problems(config: TrainConfig) -> Iterator[str]:
+    """Yield the problems of the options of the student."""
     student, devices = config.student, device_names(config)
-    pairs = {"units": 2, "active": 2, "temperature": 2, "band": 2}
-    problems = [
-        f"--{name} is {' '.join(map(str, values))}, expected {count} numbers"
-        for name, count in pairs.items()
-        if len(values := getattr(student, name)) != count
-    ]
-    checks = {
-        f"--devices is {','.join(devices)}, expected one device for each of the two stages": len(
-            devices
-        )
-        not in (0, 2),
-        "--devices and --shard-units: both given; take one of them": bool(devices)
-        and student.shard_units,
-        "--shard-units and --update-rule online: the published rule needs all units; take one of them": (  # noqa: E501
-            student.shard_units and student.update_rule == "online"
-        ),
-        (
-            "--shard-units with --active or --relocate-every: units are chosen among all; leave "
-            "them "
-            "out"
-        ): (student.shard_units and (any(student.active) or student.relocate_every > 0)),
-        (
-            "--locality anchor without --active: all units are used, wherever their anchors are; "
-            "give two numbers"
-        ): (student.locality == "anchor" and not all(student.active)),
-        f"--projected {student.projected} is not a multiple of --block {student.block}": (
-            student.projected % student.block > 0
-        ),
-        f"--projected {student.projected} is more than --sketch {student.sketch} holds": (
-            student.projected > student.sketch
-        ),
-    }
-    return problems + [problem for problem, holds in checks.items() if holds]
+    for name in ("units", "active", "temperature", "band"):
+        values = getattr(student, name)
+        if len(values) != 2:
+            yield f"--{name} is {' '.join(map(str, values))}, expected 2 numbers"
+    if len(devices) not in (0, 2):
+        found = ",".join(devices)
+        yield f"--devices is {found}, expected one device for each of the two stages"
+    if student.shard_units:
+        if devices:
+            yield "--devices and --shard-units: both given; take one of them"
+        if student.update_rule == "online":
+            yield "--shard-units and --update-rule online: it needs all units; take one of them"
+        if any(student.active) or student.relocate_every:
+            chosen = "units are chosen among all; leave them out"
+            yield f"--shard-units with --active or --relocate-every: {chosen}"
+    if student.locality == "anchor" and not all(student.active):
+        all_used = "all units are used, wherever their anchors are; give two numbers"
+        yield f"--locality anchor without --active: {all_used}"
+    if student.projected % student.block:
+        yield f"--projected {student.projected} is not a multiple of --block {student.block}"
+    if student.projected > student.sketch:
+        yield f"--projected {student.projected} is more than --sketch {student.sketch} holds"

@@ -117,9 +117,8 @@ class HypertensorField(nn.Module):
         if not config.active or config.active >= s.shape[1]:
             return Gated(None, s, logits)
         if config.locality == "anchor":
-            units = (
-                torch.cdist(x, local_rows(self.anchor)).topk(config.active, largest=False).indices
-            )
+            distances = torch.cdist(x, local_rows(self.anchor))
+            units = distances.topk(config.active, largest=False).indices
         else:
             units = self._nearest_planes(x, s.detach(), normal, offset)
         return Gated(units, s.gather(1, units), logits.gather(1, units))
@@ -154,16 +153,10 @@ class HypertensorField(nn.Module):
         else:
             rows = (3 * units[..., None] + torch.arange(3, device=x.device)).flatten(1)
             total = F.embedding_bag(rows, table, per_sample_weights=mixed, mode="sum")
-        total, normalizer = (
-            sum_parts(total, self.world),
-            sum_parts(scores.sum(1, keepdim=True), self.world),
-        )
+        total = sum_parts(total, self.world)
+        normalizer = sum_parts(scores.sum(1, keepdim=True), self.world)
         if self.training:
             shares = (scores / normalizer).detach()
-            rows = shares.new_zeros(len(x), len(self.local_usage()))
+            rows = shares.new_zeros(len(x), len(local_rows(self.usage)))
             self.recent_usage = (shares if units is None else rows.scatter(1, units, shares)).sum(0)
         return full_tensor(self.gain) * total / normalizer + full_tensor(self.bias)
-
-    def local_usage(self) -> Tensor:
-        """Return the moving sum of the gates of the units that this rank holds."""
-        return local_rows(self.usage)

@@ -123,29 +123,20 @@ class Student(nn.Module):
         super().__init__()
         self.options, self.shape = options, shape
         random = torch.Generator().manual_seed(seed)
-        projection = torch.randn(shape.width, options.embedding, generator=random) / math.sqrt(
-            shape.width
-        )
-        self.register_buffer("projection", projection, persistent=False)
+        projection = torch.randn(shape.width, options.embedding, generator=random)
+        self.register_buffer("projection", projection / math.sqrt(shape.width), persistent=False)
         self.register_buffer("position", position_features(shape.length), persistent=False)
         tail = min(options.tail, shape.states) * shape.width
         raw = shape.states * shape.width + options.bigrams + 2 * shape.length
         self.first = Stage(raw, options.embedding, options, 0, seed + 10, None, world)
-        self.second = Stage(
-            options.embedding + tail, shape.classes, options, 1, seed + 20, unigram, world
-        )
+        second = options.embedding + tail
+        self.second = Stage(second, shape.classes, options, 1, seed + 20, unigram, world)
 
     def first_input(self, windows: Windows) -> Tensor:
         """Return the raw vectors of stage 1."""
         position = self.position.expand(len(windows), -1)
-        return torch.cat(
-            [
-                windows.hidden.flatten(1),
-                hashed_bigrams(windows.tokens, self.options.bigrams),
-                position,
-            ],
-            1,
-        )
+        bigrams = hashed_bigrams(windows.tokens, self.options.bigrams)
+        return torch.cat([windows.hidden.flatten(1), bigrams, position], 1)
 
     def second_input(self, embedding: Tensor, windows: Windows) -> Tensor:
         """Return the raw vectors of stage 2."""

@@ -143,11 +143,8 @@ class StudentTask(RowsTask):
         for stage in (self.student.first, self.student.second):
             field = stage.field
             if field.recent_usage is not None:
-                recent = (
-                    self.world.all_reduce_sum(field.recent_usage)
-                    if self.ranks > 1
-                    else field.recent_usage
-                )
+                recent = field.recent_usage
+                recent = self.world.all_reduce_sum(recent) if self.ranks > 1 else recent
                 local_rows(field.usage).mul_(USAGE_DECAY).add_(recent)
             if field.config.online:
                 normal = local_rows(field.normal)

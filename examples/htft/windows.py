@@ -87,13 +87,11 @@ def compact(target: Tensor, logits: Tensor, limit: int, train: int) -> tuple[Ten
     kept = kept[count[kept] > 0].sort().values
     place = torch.full((len(count),), len(kept)).index_copy(0, kept, torch.arange(len(kept)))
     probabilities = logits.double().softmax(1)
-    kept_probabilities = probabilities[:, kept] if logits.shape[1] else logits
-    other = (
-        (1 - kept_probabilities.sum(1, keepdim=True)).clamp_min(1e-12)
-        if logits.shape[1]
-        else logits
-    )
-    return place[target], torch.cat([kept_probabilities, other], 1).log().float(), len(kept) + 1
+    if logits.shape[1]:
+        probabilities = probabilities[:, kept]
+        other = (1 - probabilities.sum(1, keepdim=True)).clamp_min(1e-12)
+        probabilities = torch.cat([probabilities, other], 1)
+    return place[target], probabilities.log().float(), len(kept) + 1
 
 
 def write_windows(path: Path, capture: Capture) -> None:
@@ -132,27 +130,13 @@ def _problems(windows: dict[str, Windows], subset: str, classes: int) -> list[st
     one, train = windows[subset], windows["train"]
     shapes = {name: tuple(value.shape) for name, value in vars(one).items()}
     tokens, hidden = train.tokens.shape[1:], train.hidden.shape[1:]
-    expected = {
-        "tokens": tokens,
-        "hidden": hidden,
-        "target": (),
-        "teacher": train.teacher.shape[1:],
-    }
+    sizes = {"tokens": tokens, "hidden": hidden, "target": (), "teacher": train.teacher.shape[1:]}
+    found = f"{subset} windows have the sizes {shapes}"
     count = shapes["target"][0] if shapes["target"] else 0
-    if count < 1 or any(shapes[name] != (count, *sizes) for name, sizes in expected.items()):
-        return [
-            (
-                f"{subset} windows have the sizes {shapes}, which do not fit together or those of "
-                "training"
-            )
-        ]
+    if count < 1 or any(shapes[name] != (count, *size) for name, size in sizes.items()):
+        return [f"{found}, which do not fit together or those of training"]
     if len(tokens) != 1 or len(hidden) != 2 or train.teacher.shape[1:] not in ((0,), (classes,)):
-        return [
-            (
-                f"{subset} windows have the sizes {shapes}, expected tokens, states and {classes} "
-                "classes"
-            )
-        ]
+        return [f"{found}, expected tokens, states and {classes} classes"]
     low, high = int(one.target.min()), int(one.target.max())
     finite = bool(one.hidden.isfinite().all()) and not bool(one.teacher.isnan().any())
     checks = {

@@ -318,9 +318,9 @@ def test_relocation_moves_unused_units_to_bad_samples_and_goes_on_bit_by_bit(tmp
 
 def test_all_wrong_options_are_named_at_once(tmp_path, capsys, refused):
     student = small_options(units=(3,), shard_units=True, active=(2, 2))
-    assert len(train_problems(TrainConfig(devices=("cpu",), student=student))) == 4
+    assert len([*train_problems(TrainConfig(devices=("cpu",), student=student))]) == 4
     online = dataclasses.replace(student, update_rule="online")
-    assert len(train_problems(TrainConfig(student=online))) == 3
+    assert len([*train_problems(TrainConfig(student=online))]) == 3
     words = f"train --windows {tmp_path} --units 3 --output-dir {tmp_path}/o"
     assert main(words.split(), PROGRAM) == 2
     assert "--units is 3, expected 2 numbers" in capsys.readouterr().err
