@@ -23,7 +23,7 @@ from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.io.text import difference, read_header, read_text, until_full
+from aam.io.text import difference, read_rows, until_full
 
 if TYPE_CHECKING:
     from aam.data.study import Selection, Study
@@ -264,7 +264,7 @@ def read_split(path: Path) -> Split:
     """
     problems, rows = Problems(), dict[str, tuple[Subset, str]]()
     subset_of = {str(subset): subset for subset in SUBSETS}
-    header, body = read_header(read_text(path), path, f"the header {HEADER}")
+    header, body = read_rows(path, {}, f"the header {HEADER}")
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
     for line, cells in until_full(body, problems):

@@ -17,21 +17,8 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from aam.config import RootLength
-from aam.diversity.unifrac import (
-    Counts,
-    Input,
-    Multiply,
-    Reads,
-    UnifracOptions,
-    between,
-    branches_above,
-    common_branches,
-    local_layout,
-    make_layout,
-    metric_of,
-    on_tree,
-    reads_below,
-)
+from aam.diversity import unifrac
+from aam.diversity.unifrac import Counts, Input, Multiply, Reads, UnifracOptions
 from aam.errors import InputError
 from aam.io.matrices import Matrix, Tile, fill_tiles
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
@@ -113,12 +100,12 @@ def batch_unifrac(
     """
     import torch
 
-    branches, counts_by_tip = on_tree(phylogeny, tips, counts, options.root_length)
-    layout, counts_by_tip = local_layout(branches, counts_by_tip)
-    right = metric_of(options).read(layout, counts_by_tip, np.float64)
+    branches, counts_by_tip = unifrac.on_tree(phylogeny, tips, counts, options.root_length)
+    layout, counts_by_tip = unifrac.local_layout(branches, counts_by_tip)
+    right = unifrac.metric_of(options).read(layout, counts_by_tip, np.float64)
     everything = len(right.total[rows]) == len(right.total)
     left = right if everything else right.of(rows)
-    result = between(layout, left, right, options, multiply_on(torch.device("cpu")))
+    result = unifrac.between(layout, left, right, options, multiply_on(torch.device("cpu")))
     if everything:
         mirror(result)
     return result if options.double else result.astype(np.float32)
@@ -138,11 +125,11 @@ def faith_pd(
 
     Parameters are those of `batch_unifrac`; returns float64 [N].
     """
-    branches, counts_by_tip = on_tree(phylogeny, tips, counts, root_length)
+    branches, counts_by_tip = unifrac.on_tree(phylogeny, tips, counts, root_length)
     result = np.zeros(counts_by_tip.shape[0])
     for part in blocks_of(len(result), SAMPLES):
-        layout, counts_by_present = local_layout(branches, counts_by_tip[part])
-        present = (reads_below(layout, counts_by_present)[0] > 0).astype(np.float64)
+        layout, counts_by_present = unifrac.local_layout(branches, counts_by_tip[part])
+        present = (unifrac.reads_below(layout, counts_by_present)[0] > 0).astype(np.float64)
         result[part] = np.einsum("e,eb->b", layout.length, present)
     return result
 
@@ -263,20 +250,20 @@ def unifrac_tiles(
     InputError
         As `batch_unifrac`, and a memory limit too low for the table.
     """
-    branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
+    branches, by_tip = unifrac.on_tree(phylogeny, tips, counts, options.root_length)
     single = options.metric == "unifrac" and not options.double
-    layout = make_layout(branches, common_branches(branches, by_tip), single)
+    layout = unifrac.make_layout(branches, unifrac.common_branches(branches, by_tip), single)
     size, kept = _sizes(max(len(layout.length), 1), options, memory_limit, threads)
     real = np.float64 if options.double else np.float32
     blocks = blocks_of(by_tip.shape[0], size)
 
     @functools.lru_cache(kept)
     def read(block: int) -> Input:
-        return metric_of(options).read(layout, by_tip[blocks[block]], real)
+        return unifrac.metric_of(options).read(layout, by_tip[blocks[block]], real)
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair
-        distances: Matrix = between(layout, read(i), read(j), options, multiply)
+        distances: Matrix = unifrac.between(layout, read(i), read(j), options, multiply)
         if i == j:
             mirror(distances)
         return blocks[i], blocks[j], distances if options.double else distances.astype(np.float32)
@@ -330,9 +317,9 @@ class TreeOnDevice:
         self.options = options
         on_tree = tips >= 0
         present = np.unique(tips[on_tree])
-        branches = branches_above(phylogeny, present, options.root_length)
+        branches = unifrac.branches_above(phylogeny, present, options.root_length)
         number = len(branches.length)
-        of_tip = make_layout(branches, np.zeros(number, bool)).rare.tocsr()
+        of_tip = unifrac.make_layout(branches, np.zeros(number, bool)).rare.tocsr()
         depth = np.diff(of_tip.indptr)
         slot = np.arange(of_tip.nnz) - np.repeat(of_tip.indptr[:-1], depth)
         # The branch `number` has no length and stands above nothing.

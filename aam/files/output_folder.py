@@ -24,17 +24,8 @@ from pathlib import Path, PurePath
 from typing import IO, Any, NoReturn
 
 from aam.errors import InputError, refuse, shown
-from aam.files.atomic import (
-    MANIFEST,
-    PARTIAL,
-    REPLACED,
-    check_writable,
-    final_name,
-    partial_folder,
-    put_folder,
-    read_json,
-    write_text,
-)
+from aam.files import atomic
+from aam.files.atomic import MANIFEST, PARTIAL, REPLACED
 
 log = logging.getLogger("aam")
 
@@ -50,15 +41,11 @@ FIGURES = tuple(f"figures/{name}.{kind}" for name in ("*", "[0-9]*-*/*") for kin
 
 LOCK = ".lock"
 
+# Names that `aam` keeps for itself.
 HIDDEN = (LOCK, PARTIAL, REPLACED)
 
 # The first part of a listed name, so that not all files match.
 FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
-
-
-def is_free(folder: Path) -> bool:
-    """Return whether a folder does not exist, or holds nothing but what `aam` keeps for itself."""
-    return not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir())
 
 
 def _is_folder(path: Path) -> bool:
@@ -95,7 +82,7 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
     list.
     """
     with contextlib.suppress(InputError, LookupError, TypeError, AttributeError):
-        record: Any = read_json(folder / RUN)
+        record: Any = atomic.read_json(folder / RUN)
         command, names = record["command"], record[LIST]
         if not isinstance(command, str) or not isinstance(names, list):
             return None
@@ -115,7 +102,7 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
         The file cannot be written, is a folder or one of `inputs`, or is listed in the run.json of
         a folder above it.
     """
-    check_writable(path, overwrite)
+    atomic.check_writable(path, overwrite)
     if not path.exists():
         return
     if path.is_dir():
@@ -171,12 +158,12 @@ class OutputFolder:
             Results may not be written there; the message says everything that stands against it.
         """
         folder = self.folder
-        check_writable(folder, overwrite=True)
+        atomic.check_writable(folder, overwrite=True)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file, expected a folder")
         if folder.is_dir() and not os.access(folder, os.W_OK):
             raise InputError(f"{folder}: no permission to write there")
-        if is_free(folder):
+        if not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir()):
             return []
         if (listed := _listed(folder)) is None:
             foreign = "is not empty and was not created by this version of aam, so it was left"
@@ -210,7 +197,7 @@ class OutputFolder:
         counts as well.
         """
         # What a killed process left is listed by the name that it was to get.
-        final = PurePath(*(final_name(part).name for part in path.parts))
+        final = PurePath(*(atomic.final_name(part).name for part in path.parts))
         is_link = (self.folder / path).is_symlink()
         return any(_matches(final, n) or (is_link and _matches(path, n, part=True)) for n in names)
 
@@ -255,7 +242,7 @@ class OutputFolder:
 
     def _write_record(self, folder: Path, about: Mapping[str, Any]) -> None:
         record = {**about, "command": self.command, LIST: list(self.outputs)}
-        write_text(folder / RUN, json.dumps(record, indent=1) + "\n")
+        atomic.write_text(folder / RUN, json.dumps(record, indent=1) + "\n")
 
     @contextlib.contextmanager
     def replaced(self, about: Mapping[str, Any]) -> Iterator[Path]:
@@ -266,13 +253,13 @@ class OutputFolder:
         the folder stays, and results are moved in one by one, run.json first.
         """
         place = self.folder.resolve()
-        with partial_folder(place) as new:
+        with atomic.partial_folder(place) as new:
             self._write_record(new, about)
             yield new
             removed = set(self.check())
             is_ours = place.exists() and removed.issuperset(_entries(place))
             if not place.exists() or (is_ours and not Path.cwd().is_relative_to(place)):
-                put_folder(new, place)
+                atomic.put_folder(new, place)
                 return
             self._remove(removed)
             for path in sorted(_entries(new), key=lambda path: path != PurePath(RUN)):

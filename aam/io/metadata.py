@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, refuse, shown
-from aam.io.text import DIRECTIVE, Row, difference, read_header, read_text, repeated
+from aam.io.text import DIRECTIVE, Row, difference, read_rows, repeated
 
 Kind = Literal["numeric", "categorical"]
 
@@ -299,7 +299,7 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
     directives.
     """
-    header, rows = read_header(read_text(path, ARTIFACTS), path, EXPECTED)
+    header, rows = read_rows(path, ARTIFACTS, EXPECTED)
     header, problems = [header[0] or "id", *header[1:]], Problems()
     times = Counter(header)
     bad = [(place, x) for place, x in enumerate(header, 1) if not x or times[x] > 1]

@@ -21,14 +21,7 @@ import aam
 from aam.errors import InputError, Problems, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.packed import dataset, open_hdf5
-from aam.io.text import (
-    decoded,
-    is_lineage_header,
-    is_sample_header,
-    read_header,
-    repeated,
-    until_full,
-)
+from aam.io.text import is_lineage_header, is_sample_header, read_header, repeated, until_full
 
 MAX_COUNT = 2**32 - 1
 
@@ -294,11 +287,10 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
     return checked_table(values, samples, features, where)
 
 
-def read_json(blob: bytes, where: str) -> AmpliconTable:
+def read_json(text: str, where: str) -> AmpliconTable:
     """Read a BIOM 1.0 table, sparse or dense, by biom-format; `InputError` when it is not one."""
-    if len(blob) > MAX_JSON:
+    if len(text) > MAX_JSON:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
-    text = decoded(blob, where)
     from biom import Table
     from biom.exception import BiomException
 

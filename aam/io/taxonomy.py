@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.text import (
-    difference,
-    is_lineage_header,
-    known_of,
-    md5,
-    read_header,
-    read_text,
-    until_full,
-)
+from aam.io.text import difference, is_lineage_header, known_of, md5, read_rows, until_full
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
@@ -167,8 +159,8 @@ def read_taxonomy(path: Path) -> Taxonomy:
         message.
     """
     problems, lineages = Problems(), dict[str, Lineage]()
-    text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
-    header, rows = read_header(text, path, f"a header that begins with {EXPECTED}")
+    inside = {"FeatureData[Taxonomy]": "taxonomy.tsv"}
+    header, rows = read_rows(path, inside, f"a header that begins with {EXPECTED}")
     if len(header) < 2 or not is_lineage_header(header[1]):
         raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, row in until_full(rows, problems):

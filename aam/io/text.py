@@ -188,6 +188,13 @@ def read_header(text: str, where: Path | str, expected: str) -> tuple[list[str],
     raise InputError(f"{where}: empty or nothing but comments, expected {expected}")
 
 
+def read_rows(
+    path: Path, inside: Mapping[str, str], expected: str
+) -> tuple[list[str], Iterator[Row]]:
+    """Return header and rows of a file, as `read_header` and `read_text` read them."""
+    return read_header(read_text(path, inside), path, expected)
+
+
 # --- ids ---------------------------------------------------------------------------------------
 
 # Names of the first column, without case, blanks and punctuation.
