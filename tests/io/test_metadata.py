@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import skbio.metadata
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from skbio.metadata import NumericMetadataColumn, SampleMetadata
 
 from aam.errors import InputError
@@ -202,29 +200,6 @@ def test_agrees_with_qiime2_on_its_own_files():
         if path.name not in LENIENT:
             with pytest.raises(InputError):
                 read_metadata(path)
-
-
-PIECES = "id sample-id #SampleID #q2:types #q2:missing numeric categorical blank no-missing s1 s2"
-CELL = st.sampled_from(
-    [*PIECES.split(" "), "7", "1e999", "NA", "", '"', '""', '"a', '"b"', "#", " ", "\ufeff", "\0"]
-)
-FILE = st.lists(st.tuples(CELL, st.sampled_from(["\t", "\n", "\r\n", "\r", ",", ""])), max_size=30)
-TEXT = FILE.map(lambda cells: "".join(map("".join, cells)).encode())
-
-
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(TEXT | st.binary(max_size=60))
-def test_only_input_errors_come_out(read, content):
-    try:
-        metadata = read(content)
-    except InputError:
-        return
-    assert metadata.ids
-    assert len(set(metadata.ids)) == len(metadata.ids)
-    for name, kind in metadata.kinds.items():
-        assert len(metadata.columns[name]) == len(metadata.ids)
-        if kind == "numeric":
-            assert not np.isinf(metadata.numbers(name, metadata.ids)).any()
 
 
 def test_problems_of_columns_and_samples_are_named(table):
