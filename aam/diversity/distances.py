@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 from aam.config import RootLength
 from aam.diversity import unifrac
 from aam.diversity.unifrac import Counts, Input, Multiply, Reads, UnifracOptions
-from aam.errors import InputError
 from aam.io.matrices import Matrix, Tile, fill_tiles
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
 
@@ -92,11 +91,6 @@ def batch_unifrac(
         Symmetric, zero diagonal. As in scikit-bio a sample without reads on the tree is at distance
         1 from any other (for ``weighted``: at the other's mean height) and at 0 from another such
         sample.
-
-    Raises
-    ------
-    InputError
-        Counts that are not whole numbers of 0 or more.
     """
     import torch
 
@@ -209,13 +203,12 @@ def tile_pairs(blocks: int) -> list[tuple[int, int]]:
 def _sizes(
     branches: int, options: UnifracOptions, memory_limit: int, threads: int
 ) -> tuple[int, int]:
-    """Samples of a block, and blocks kept, with which all threads stay within the limit."""
+    """Samples of a block, and blocks kept, with which all threads stay within the limit, if they
+    can.
+    """
     size = TILE
     while (needed := CELL * branches * size * threads) > memory_limit and size > 1:
         size //= 2
-    if needed > memory_limit:
-        expected = f"expected at least {needed}"
-        raise InputError(f"the memory limit is {memory_limit} bytes, {expected}")
     stored = (1 if options.metric == "unifrac" else 8) * branches * size
     return size, max(2 * threads, (memory_limit - needed) // stored)
 
@@ -244,11 +237,6 @@ def unifrac_tiles(
     rows, columns, tile
         Two slices of samples and the distances between them; `columns` never begin before `rows`,
         and the mirror image below the diagonal is left to whoever stores the tile.
-
-    Raises
-    ------
-    InputError
-        As `batch_unifrac`, and a memory limit too low for the table.
     """
     branches, by_tip = unifrac.on_tree(phylogeny, tips, counts, options.root_length)
     single = options.metric == "unifrac" and not options.double

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.config import RootLength, UnifracMetric
-from aam.errors import InputError
 from aam.io.matrices import Matrix
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges, range_starts
 
@@ -91,18 +90,12 @@ def branches_above(phylogeny: Phylogeny, tips: Ints, root_length: RootLength) ->
 def on_tree(
     phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength
 ) -> tuple[Branches, sparse.csr_matrix]:
-    """Return the branches above the features present, and their counts, one column per tip; refuse
-    what is no count.
-    """
+    """Return the branches above the features present, and their counts, one column per tip."""
     table = sparse.coo_matrix(counts)
     kept = (tips[table.col] >= 0) & (table.data != 0)
-    data = table.data[kept]
-    if not (np.isfinite(data).all() and (data > 0).all() and (data == np.rint(data)).all()):
-        expected = "expected reads; pass a table of counts, without any transformation"
-        raise InputError(f"the counts are negative, not finite or not whole, {expected}")
     present, columns = np.unique(tips[table.col[kept]], return_inverse=True)
     places, shape = (table.row[kept], columns), (table.shape[0], len(present))
-    by_tip = sparse.csr_matrix((data.astype(np.int64), places), shape=shape)
+    by_tip = sparse.csr_matrix((table.data[kept].astype(np.int64), places), shape=shape)
     if shape[0] and by_tip.sum(axis=1).max() < 2**31:
         by_tip = by_tip.astype(np.int32)
     return branches_above(phylogeny, present.astype(np.int64), root_length), by_tip
@@ -384,7 +377,10 @@ class Generalized:
         # What the samples alone add for the branches of the left, which the loop below visits.
         own = [length * _power(side.common, self.alpha) for side in (left, right)]
         of_right = np.zeros_like(weights)
-        _add_product(of_right, (left.common > 0).astype(length.dtype), own[1], multiply)
+        present = (left.common > 0).astype(length.dtype)
+        # In float64 over groups of branches within which the product is float32.
+        for rows in groups(len(present)):
+            of_right += multiply(present[rows], own[1][rows])
         weights -= of_right + own[0].sum(axis=0, dtype=np.float64)[:, None]
         overlap = np.zeros_like(weights)
         buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
@@ -498,11 +494,3 @@ def _add_rows(sums: Floats, rows: Matrix) -> None:
     """
     for start in range(0, len(rows), ADDED):
         sums += rows[start : start + ADDED].sum(axis=0)
-
-
-def _add_product(sums: Floats, left: Matrix, right: Matrix, multiply: Multiply) -> None:
-    """Add ``left.T @ right`` to `sums`, in float64 over groups of branches within which the product
-    is float32.
-    """
-    for rows in groups(len(left)):
-        sums += multiply(left[rows], right[rows])

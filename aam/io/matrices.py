@@ -167,13 +167,6 @@ def read_distances(path: Path) -> DistanceMatrix:
     return {".npy": _read_npy, ".h5": _read_h5}.get(suffix, _read_text)(path)
 
 
-def _check_ids(ids: Sequence[str], path: Path) -> None:
-    broken = [name for name in ids if not name or set(name) & set("\t\r\n")]
-    if broken or not ids:
-        problem = "are empty or hold tabs or line breaks"
-        raise InputError(f"{path}: sample ids {shown(broken)} {problem}")
-
-
 def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
     """Write tiles on and above the diagonal, and their mirror images, to a matrix [N, N]."""
     for rows, columns, tile in tiles:
@@ -245,12 +238,11 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
     path : Path
         Its ending chooses the format; ids of ``D.npy`` go to ``D.ids.txt``.
     ids : sequence of str
-        N sample ids.
+        N sample ids, as tables hold them: printable and different.
     tiles : iterable of (rows, columns, tile)
         Tiles on and above the diagonal, as `unifrac_tiles` yields them.
     """
     suffix, names = _known_suffix(path, MATRIX_SUFFIXES), ids_path(path)
-    _check_ids(ids, path)
     if suffix in (".npy", ".h5"):
         with atomic_file(path) as temporary, temporary.open("w+b") as file:
             head = _npy_head(ids) if suffix == ".npy" else _h5_head(ids)
@@ -278,7 +270,6 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
 def write_faith_pd(path: Path, ids: Sequence[str], values: npt.NDArray[np.float64]) -> None:
     """Write Faith PD [N] as a table (.tsv) or as ``SampleData[AlphaDiversity]`` (.qza)."""
     suffix = _known_suffix(path, (".tsv", ".qza"))
-    _check_ids(ids, path)
     lines = [f"{name}\t{value!r}\n" for name, value in zip(ids, values.tolist(), strict=True)]
     if suffix == ".tsv":
         write_text(path, "".join(["sample-id\tfaith_pd\n", *lines]))

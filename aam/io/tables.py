@@ -281,9 +281,6 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
         with reworded((ValueError,), f"{where}: sample/matrix is damaged"):
             values = csr_array((data, indices, ends), shape=(len(samples), len(features)))
             values.check_format(full_check=True)
-        # As narrow as the columns, where SciPy keeps the width of the file.
-        parts = (data, values.indices.astype(np.int32), values.indptr.astype(np.int32))
-        values = csr_array(parts, shape=values.shape)
     return checked_table(values, samples, features, where)
 
 
@@ -327,21 +324,13 @@ def write_hdf5(
     path : Path
     counts : sparse matrix [samples, features]
     sample_ids, feature_ids : sequence of str
-
-    Raises
-    ------
-    InputError
-        Ids that do not fit the shape or occur twice.
+        Different ones.
     """
     from biom import Table
-    from biom.exception import BiomException
 
-    whole = csr_matrix(counts, copy=True)
-    whole.sum_duplicates()
     # As objects; of text NumPy makes four bytes for each letter of the longest id.
     names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
-    with reworded((BiomException,), f"{path}: ids do not fit the table"):
-        table = Table(whole.T, *names, type="OTU table")
+    table = Table(csr_matrix(counts, copy=True).T, *names, type="OTU table")
     # In memory first: HDF5 may crash where a write to a full disk fails.
     content = io.BytesIO()
     with h5py.File(content, "w") as file:

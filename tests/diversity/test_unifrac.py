@@ -29,7 +29,6 @@ from aam.diversity.distances import (
     unifrac_tiles,
 )
 from aam.diversity.unifrac import UnifracOptions
-from aam.errors import InputError
 from aam.io.phylogeny import Phylogeny, match_tips, parse_newick, prune, read_tree
 from tests.data.small_trees import random_newick, skbio_tree
 
@@ -183,15 +182,6 @@ def test_any_kind_of_counts(kind):
     np.testing.assert_allclose(many, expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("value", [0.5, -1.0, np.nan, np.inf])
-def test_counts_must_be_whole(value):
-    _, tree, tips, counts = case(13)
-    counts = counts.astype(float)
-    counts[1, 2] = value
-    with pytest.raises(InputError, match="pass a table of counts"):
-        batch_unifrac(tree, tips, counts)
-
-
 # --- whole tables ------------------------------------------------------------------------------
 
 
@@ -227,12 +217,11 @@ def test_tables_in_single_precision_are_near_the_double(metric, small_tiles):
         assert single[7, 31] == 0, "sums of rounded lengths are exact, so equal samples are equal"
 
 
-def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
+def test_a_memory_limit_makes_tiles_smaller():
     _, tree, tips, counts = case(15, samples=40, features=80)
-    tiles = unifrac_tiles(tree, tips, counts, memory_limit=100_000)
-    assert 1 < max(tile.shape[0] for _, _, tile in tiles) < 40
-    with pytest.raises(InputError, match=r"memory limit is 1000 bytes, expected at least \d+"):
-        next(unifrac_tiles(tree, tips, counts, memory_limit=1000))
+    for limit, largest in ((100_000, range(2, 40)), (1000, range(1, 2))):
+        tiles = unifrac_tiles(tree, tips, counts, memory_limit=limit)
+        assert max(tile.shape[0] for _, _, tile in tiles) in largest
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

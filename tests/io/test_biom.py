@@ -18,7 +18,6 @@ from scipy import sparse
 
 import aam
 from aam.data.table import read_table
-from aam.errors import InputError
 from aam.io.tables import CREATED, write_hdf5
 from tests.data.small_tables import biom_table, dense, read_or_refused, refused, save_hdf5
 
@@ -207,22 +206,3 @@ def test_the_bytes_are_those_of_biom_format_on_every_day(tmp_path):
     path = write(tmp_path / "table.biom", sparse.csr_matrix(counts))
     assert path.read_bytes() == (tmp_path / "biom").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["biom", "table.biom"]
-
-
-def test_stored_zeros_and_duplicates_are_merged_without_changing_the_argument(tmp_path):
-    counts = sparse.csr_matrix(
-        (np.array([1, 0, 2, 5]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3)
-    )
-    path = write(tmp_path / "table.biom", counts)
-    assert counts.nnz == 4
-    table = biom.load_table(str(path))
-    assert table.nnz == 2
-    assert table.matrix_data.toarray().T.tolist() == [[0, 0, 3], [0, 5, 0]]
-    assert biom.load_table(
-        str(write(tmp_path / "empty.biom", sparse.csr_matrix((0, 3))))
-    ).shape == (3, 0)
-
-
-def test_ids_occur_once(tmp_path):
-    with pytest.raises(InputError, match=r"table.biom: ids do not fit the table .Duplicate"):
-        write_hdf5(tmp_path / "table.biom", sparse.csr_matrix(np.eye(2)), ["s", "s"], ["a", "b"])
