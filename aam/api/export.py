@@ -25,7 +25,7 @@ from aam.device.attention import use_backends
 from aam.errors import InputError, RunError, import_extra, shown
 from aam.model.layers import OnShelves
 from aam.model.sample import Slots
-from aam.options import not_none
+from aam.options import not_none, to_dict
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, load_models
 
@@ -259,6 +259,6 @@ def _description(saved: SavedModel, inputs: Inputs) -> dict[str, Any]:
         "longest ASV": saved.model.positions,
         "token limit": saved.data.token_limit,
         "classes": {spec.name: list(spec.labels) for spec in saved.targets.classes},
-        "covariates": saved.covariates.to_json(),
+        "covariates": to_dict(saved.covariates),
         "versions": {"aam": aam.__version__, "torch": torch.__version__},
     }

@@ -299,16 +299,6 @@ class Covariates:
                 messages.append(f"{metadata.source}: covariate {name!r}: {few}; read as unknown")
         return messages
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, which `from_json` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Any) -> Covariates:
-        """Return the covariates from the parsed JSON that `to_json` gave."""
-        covariates: Covariates = typed(value, cls)
-        return covariates
-
 
 def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) -> Covariates:
     """Fit categories and scales on the training samples.

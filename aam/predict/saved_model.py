@@ -169,7 +169,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "data": to_dict(saved.data),
         "model": to_dict(saved.model),
         "targets": saved.targets.to_json(),
-        "covariates": saved.covariates.to_json(),
+        "covariates": to_dict(saved.covariates),
         "heads": None if network is None else to_dict(saved.heads),
         "reference": None if reference is None else reference.encoder,
         "notes": saved.notes,
@@ -288,7 +288,7 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
         profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
         notes=notes,
         targets=targets,
-        covariates=Covariates.from_json(description.get("covariates", {})),
+        covariates=typed(description.get("covariates", {}), Covariates),
         reference=reference,
         blends=_read_blends(path, description.get("blends", []), targets),
     )

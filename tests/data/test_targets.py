@@ -12,6 +12,7 @@ import pytest
 from aam.config import CovariateConfig, TargetConfig
 from aam.data.targets import Covariates, Targets, fit_covariates, fit_labels, fit_targets
 from aam.io.metadata import Metadata
+from aam.options import to_dict, typed
 from tests.data.studies import metadata_of
 from tests.refusals import refusal
 
@@ -217,7 +218,7 @@ def test_new_and_empty_categories_are_unknown():
     assert unknown.tolist() == [[0, 0]] * 2
     assert np.isnan(missing).all()
     assert [values.shape for values in Covariates().encode(METADATA, IDS)] == [(9, 0), (9, 0)]
-    assert Covariates.from_json(json.loads(json.dumps(covariates.to_json()))) == covariates
+    assert typed(json.loads(json.dumps(to_dict(covariates))), Covariates) == covariates
 
 
 def test_covariates_that_tell_nothing_are_refused_together():
