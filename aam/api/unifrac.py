@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from aam.config import Metric, UnifracConfig
-from aam.data.rarefaction import matrix_of, rarefied_row
+from aam.data.rarefaction import rarefied_counts
 from aam.data.table import deep_enough, make_table, read_table
 from aam.device.environment import available_cores, may_have_gpu
 from aam.diversity.distances import faith_pd, inner, samples_without_tips, unifrac_tiles
@@ -62,8 +62,7 @@ def _compared(
     """
     if (depth := config.rarefy_depth) is not None:
         table, _ = deep_enough(table, depth)
-        rows = [rarefied_row(table, row, depth, config.seed, 0) for row in range(len(table))]
-        counts = sparse.csr_array(matrix_of(rows, table.counts.shape[1]))
+        counts = sparse.csr_array(rarefied_counts(table, depth, config.seed, 0))
         table = make_table(counts, table.sample_ids, table.feature_ids)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
     empty = samples_without_tips(tips, table.counts)

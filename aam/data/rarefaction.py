@@ -68,6 +68,12 @@ def matrix_of(rows: Sequence[Row], width: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((reads, columns, starts), shape=(len(rows), width))
 
 
+def rarefied_counts(table: AmpliconTable, depth: int, seed: int, epoch: int) -> sparse.csr_matrix:
+    """Return the reads int64 [N, F] of every sample of a table, rarefied by `rarefied_row`."""
+    rows = [rarefied_row(table, row, depth, seed, epoch) for row in range(len(table))]
+    return matrix_of(rows, table.shape[1])
+
+
 # A shallow rarefaction keeps at least this share of the depth.
 SHALLOWEST = 0.25
 

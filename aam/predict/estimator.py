@@ -13,11 +13,12 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import normalize
 
-from aam.data.rarefaction import EVALUATION, rarefy
+from aam.data.rarefaction import EVALUATION, rarefied_counts
 from aam.data.splits import kfold
 from aam.data.study import Study
-from aam.device.rng import generator, subsample
+from aam.device.rng import subsample
 from aam.errors import InputError, shown
+from aam.io.tables import AmpliconTable
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -119,22 +120,14 @@ class Samples:
         It depends on the counts and the id of each sample and on nothing else in the table.
         """
         if (key := (depth, seed, number)) not in self.drawn:
-            counts = sparse.csr_matrix(self.counts)
-            if (is_short := np.ravel(counts.sum(axis=1)) < depth).any():
+            table = AmpliconTable(sparse.csr_array(self.counts), self.sample_ids, self.names)
+            if (is_short := table.depths < depth).any():
                 raise InputError(
                     f"{is_short.sum()} samples have fewer than {depth} reads: "
                     f"{shown(np.array(self.sample_ids)[is_short].tolist())}; "
                     "remove them, or use a smaller depth"
                 )
-            drawn = [np.zeros(0, np.int64)]
-            reads_of = np.split(counts.data, counts.indptr[1:-1])
-            for name, reads in zip(self.sample_ids, reads_of, strict=True):
-                drawn.append(rarefy(reads, depth, generator(seed, "rarefy", number, name)))
-            reads = np.concatenate(drawn).astype(np.float64)
-            parts = (reads, counts.indices, counts.indptr)
-            matrix = sparse.csr_matrix(parts, counts.shape, copy=True)
-            matrix.eliminate_zeros()
-            self.drawn[key] = matrix
+            self.drawn[key] = rarefied_counts(table, *key).astype(np.float64)
         return replace(self, counts=self.drawn[key], drawn={})
 
     def rarefactions(
