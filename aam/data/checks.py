@@ -121,8 +121,8 @@ def warn_of_values(
 
 
 def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: DataConfig) -> None:
-    """Warn if no column keeps samples together, and the data says that one contains their donors,
-    whose samples folds or subsets divide.
+    """Warn if a column probably names donors, folds or subsets divide the samples of a donor, and
+    no --group-column keeps them together.
     """
     if data.group_column or data.split or (data.test_size == 0 and not data.cv):
         return

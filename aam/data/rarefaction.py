@@ -115,7 +115,7 @@ def rarefied_richness(study: Study, rows: npt.NDArray[np.int64]) -> npt.NDArray[
 # Fewer reads say little about which ASVs a sample has, so they are never chosen, only asked for.
 LOWEST_DEPTH = 500
 SMALLEST_CLASS = 10
-# Of fewer samples the depth keeps two of every class.
+# In a table of fewer samples, the depth keeps two samples of every class.
 FEW_SAMPLES = 30
 
 

@@ -21,7 +21,7 @@ from aam.model.sample import SampleEncoder, Slots
 
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next.
 CACHED_PATCHES = 4096
-# Of one ASV among about 50 in a sample.
+# Logarithm of the relative abundance of a typical ASV: a sample has about 50.
 TYPICAL_LOG_SHARE = -4.0
 
 
@@ -317,9 +317,7 @@ class Aam(nn.Module):
 
     @torch.no_grad()
     def standardize_distance(self, batch: Batch, asvs: Float[Tensor, "U D"] | None = None) -> None:
-        """Centre and scale a distance head that is new, on a first batch and, where they are known,
-        the vectors of its ASVs.
-        """
+        """Centre and scale a new distance head on a first batch, whose ASV vectors may be known."""
         if self.distance is not None:
             asvs = self.encode_asvs(batch.tokens, batch.padded)[1] if asvs is None else asvs
             _, samples = self.encode_samples(asvs, on_shelves(batch))
