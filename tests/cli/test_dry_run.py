@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -15,26 +16,23 @@ def study(simulate_study):
     return simulate_study(samples=40, asvs=60, depth=2000)
 
 
-def words_of(study, *more: object) -> list[str]:
-    table = f"--table {study}/table.biom --rarefy-depth 200 --device cpu --dry-run".split()
-    return [*table, *map(str, more)]
+def words_of(study, more: str = "") -> list[str]:
+    return f"--table {study}/table.biom --rarefy-depth 200 --device cpu --dry-run {more}".split()
 
 
-def supervision(study) -> list[str]:
-    return f"--metadata {study}/metadata.tsv --metadata-column ph --group-column subject".split()
+def supervised(study, more: str = "") -> list[str]:
+    taught = f"--metadata {study}/metadata.tsv --metadata-column ph --group-column subject"
+    return words_of(study, f"{taught} {more}")
 
 
 def of_presence(study, output) -> list[str]:
     """Words of a training without a network, which takes a second."""
-    members = "--members presence --output-dir"
-    return words_of(study, *supervision(study), *members.split(), output)
+    return supervised(study, f"--members presence --output-dir {output}")
 
 
 def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path, capsys):
     output = tmp_path / "run"
-    words = words_of(
-        study, *supervision(study), "--cv", "fold", "--dropout", "0.1", "--output-dir", output
-    )
+    words = supervised(study, f"--cv fold --dropout 0.1 --output-dir {output}")
     assert main(["train", *words]) == 0
     shown = capsys.readouterr()
     assert re.search(r"members: .*presence \(linear model .*forest \(extra trees", shown.err)
@@ -51,14 +49,10 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
 
 
 def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
-    words = words_of(
-        study, "--tree", study / "tree.nwk", "--batch-size", 8, "--output-dir", tmp_path / "pre"
-    )
-    assert main(["pretrain", *words]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first == (
-        "samples: learns from 34 samples, is validated on 6; at most 40 epochs of 5 steps"
-    )
+    more = f"--tree {study}/tree.nwk --batch-size 8 --output-dir {tmp_path}/pre"
+    assert main(["pretrain", *words_of(study, more)]) == 0
+    expected = "samples: learns from 34 samples, is validated on 6; at most 40 epochs of 5 steps"
+    assert capsys.readouterr().out.splitlines()[0] == expected
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,9 +75,8 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     (run / "metrics.json").unlink()
     assert main(["train", *words, "--resume-from", "auto"]) == 0
     assert "the run there would continue" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path != run} == {
-        path: time for path, time in before.items() if path not in (run, run / "metrics.json")
-    }
+    del before[run / "metrics.json"]
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(
@@ -95,32 +88,23 @@ def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(
         (run / name).write_text("x")
     words = of_presence(study, run)
     assert "was left untouched" in refused(main, ["train", *words, "--overwrite"])
-    (run / "run.json").write_text(
-        '{"command": "train", "outputs": ["predictions.tsv", "run.json"]}'
-    )
+    record = {"command": "train", "outputs": ["predictions.tsv", "run.json"]}
+    (run / "run.json").write_text(json.dumps(record))
     assert main(["train", *words, "--overwrite"]) == 0
-    assert (
-        "the earlier run there (2 files) would be replaced, all else there would stay"
-        in capsys.readouterr().out
-    )
+    expected = "the earlier run there (2 files) would be replaced, all else there would stay"
+    assert expected in capsys.readouterr().out
     with lock_folder(run):
         assert main(["train", *words, "--overwrite"]) == 2
     assert "another process is writing there" in capsys.readouterr().err
-    assert sorted(path.name for path in run.iterdir()) == [
-        LOCK,
-        "mine.txt",
-        "predictions.tsv",
-        "run.json",
-    ]
+    names = [LOCK, "mine.txt", "predictions.tsv", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == names
 
 
 def test_inputs_are_checked_before_an_output_folder_is_chosen(study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", *words_of(study, *supervision(study))]) == 0
-    assert (
-        "output folder (--output-dir): not named; --dry-run has changed nothing"
-        in capsys.readouterr().out
-    )
+    assert main(["train", *supervised(study)]) == 0
+    expected = "output folder (--output-dir): not named; --dry-run has changed nothing"
+    assert expected in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,26 +112,17 @@ def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path
     """In five folds of whole groups and by learners alone; not with a network, a share to hold out,
     or few groups.
     """
-    metadata = [
-        "--metadata",
-        study / "metadata.tsv",
-        "--metadata-column",
-        "ph",
-        "--output-dir",
-        tmp_path / "run",
-    ]
+    taught = f"--metadata {study}/metadata.tsv --metadata-column ph --output-dir {tmp_path}/run"
 
-    def printed(*more: object) -> str:
-        assert main(["train", *words_of(study, *metadata, *more)]) == 0
+    def printed(more: str = "") -> str:
+        assert main(["train", *words_of(study, f"{taught} {more}")]) == 0
         shown = capsys.readouterr()
         return shown.err + shown.out
 
     lines = printed()
     assert "members: presence (linear model of presence); forest" in lines
     assert "--cv fold takes the column fold" in lines
-    tested = [
-        int(found[1]) for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+)", lines)
-    ]
-    assert tested == [8] * 5
-    for more in (["--test-size", 0.2], ["--epochs", 3], ["--group-column", "subject"]):
-        assert "fold 0" not in printed(*more), more
+    tested = re.findall(r"fold \d \(\d of 5\): .* predicts (\d+)", lines)
+    assert tested == ["8"] * 5
+    for more in ("--test-size 0.2", "--epochs 3", "--group-column subject"):
+        assert "fold 0" not in printed(more), more

@@ -18,10 +18,8 @@ pytestmark = pytest.mark.slow
 
 
 CPU = torch.device("cpu")
-SMALL = (
-    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
-    "--epochs 1"
-)
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
+SMALL += "--epochs 1"
 ALL = "deep presence forest"
 
 
@@ -82,10 +80,8 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
     explain.
     """
     run, metadata = tmp_path / "run", f"--metadata {study}/metadata.tsv"
-    words = (
-        f"train --table {study}/table.biom {metadata} --metadata-column ph --rarefy-depth "
-        f"300 --output-dir {run}"
-    )
+    words = f"train --table {study}/table.biom {metadata} --metadata-column ph --rarefy-depth "
+    words += f"300 --output-dir {run}"
     assert main([*words.split(), "--threads", "1"]) == 0
     assert unlisted(run) == set()
     reported = read_predictions(run / "predictions.tsv")

@@ -22,18 +22,13 @@ pytestmark = pytest.mark.slow
 
 
 CPU = torch.device("cpu")
-SMALL = (
-    "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
-    "--epochs 1"
-)
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 "
+SMALL += "--epochs 1"
 
 
 def train(study: Path, output: Path, more: str) -> list[str]:
-    words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} "
-    return [
-        *words.split(),
-        *(more if "--metadata " in more else f"--metadata {study}/metadata.tsv {more}").split(),
-    ]
+    words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output}"
+    return f"{words} --metadata {study}/metadata.tsv {more}".split()
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +49,8 @@ def test_models_of_other_seeds_predict_together_and_of_other_depths_not(
         assert main(train(study, tmp_path / name, f"--metadata-column ph {more}")) == 0
     alone = [predict_study(study, tmp_path / f"{x}.tsv", tmp_path / x / "model") for x in "ab"]
     both = predict_study(study, tmp_path / "ab.tsv", *(tmp_path / x / "model" for x in "ab"))
-    np.testing.assert_allclose(
-        both.predicted("ph"), np.mean([one.predicted("ph") for one in alone], 0), rtol=1e-5
-    )
+    expected = np.mean([model.predicted("ph") for model in alone], 0)
+    np.testing.assert_allclose(both.predicted("ph"), expected, rtol=1e-5)
     words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "x.tsv")]
     assert main([*words, "--model", *(str(tmp_path / x / "model") for x in "ac")]) == 2
     assert "differ in '--rarefy-depth'" in capsys.readouterr().err
@@ -78,16 +72,14 @@ def test_intervals_of_a_fold_come_from_the_other_folds(
         residual, other = np.abs(truth - predicted)[~here], predicted[~here]
         ids = tuple(name for name, kept in zip(table.sample_ids, ~here, strict=True) if kept)
         fit = Conformal.fit(TargetPredictions(ids, truth[~here], other))
-        np.testing.assert_allclose(
-            limits[here, 1] - limits[here, 0], 2 * fit.half_width(predicted[here]), rtol=1e-3
-        )
+        width, expected = limits[here, 1] - limits[here, 0], 2 * fit.half_width(predicted[here])
+        np.testing.assert_allclose(width, expected, rtol=1e-3)
         assert fit.quantile * max(fit.scales) >= np.quantile(residual, 0.5)
     interval_metrics = json.loads((run / "metrics.json").read_text())["targets"]["ph"]["intervals"]
     inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
     assert interval_metrics["coverage"]["value"] == pytest.approx(inside.mean())
-    assert interval_metrics["width"]["value"] == pytest.approx(
-        (limits[:, 1] - limits[:, 0]).mean(), rel=1e-5
-    )
+    width = (limits[:, 1] - limits[:, 0]).mean()
+    assert interval_metrics["width"]["value"] == pytest.approx(width, rel=1e-5)
     page = (run / "report.html").read_text()
     for title in ("coverage", "fold 0", "Reliability"):
         assert title in page
@@ -102,10 +94,8 @@ def test_the_models_hold_the_intervals_and_evaluate_reports_them(
     table = predict_study(study, tmp_path / "p.tsv", run / "model")
     assert (table.limits("ph")[:, 0] < table.predicted("ph")).all()
     assert (table.predicted("ph") < table.limits("ph")[:, 1]).all()
-    words = (
-        f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
-    )
-    words += f" --group-column subject --batch-column biome --output-dir {tmp_path}/e"
+    words = f"evaluate --model {run}/model --table {study}/table.biom"
+    words += f" --metadata {study}/metadata.tsv --group-column subject --batch-column biome --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
     target = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
     assert target["intervals"] == {}, "these samples fitted the intervals"
@@ -150,9 +140,8 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
     assert two["intervals"]["ph"]["quantile"] * max(two["intervals"]["ph"]["scales"]) > 20
     assert len(one["interval_samples"]) == 30
     limits = [read_predictions(tmp_path / name / "predictions.tsv").limits("ph") for name in "ab"]
-    assert (limits[1][:, 1] - limits[1][:, 0]).mean() > 10 * (
-        limits[0][:, 1] - limits[0][:, 0]
-    ).mean()
+    width, other = ((high - low).mean() for low, high in (part.T for part in limits))
+    assert other > 10 * width
 
 
 def test_forests_stand_in_the_report_of_train(
@@ -160,16 +149,9 @@ def test_forests_stand_in_the_report_of_train(
 ) -> None:
     more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk"
     assert main(train(study, tmp_path / "run", more)) == 0
-    baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"][
-        "baselines"
-    ]
-    assert {
-        "random forest",
-        "extra trees on presence",
-        "gradient boosting",
-        "nearest neighbours on UniFrac",
-        "the majority class",
-    } < set(baselines)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]
+    names = {"random forest", "extra trees on presence", "gradient boosting", "the majority class"}
+    assert {*names, "nearest neighbours on UniFrac"} < set(metrics["baselines"])
 
 
 def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused) -> None:
@@ -177,9 +159,8 @@ def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused)
     rows = [f"{name}\t{'test' if at % 2 else 'train'}\t" for at, name in enumerate(metadata.ids)]
     split = tmp_path / "split.tsv"
     split.write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
-    leak = train(
-        study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject"
-    )
+    more = f"--metadata-column ph --split {split} --group-column subject"
+    leak = train(study, tmp_path / "a", more)
     assert "groups are in several subsets" in refused(main, leak)
     assert not (tmp_path / "a").exists()
 

@@ -25,11 +25,8 @@ LINEAGES = (
 
 def make_asvs(lineages=LINEAGES) -> Asvs:
     """The ASVs of these effects."""
-    return Asvs(
-        tuple(f"id{c}" for c in range(ASVS)),
-        tuple("ACGT"[c % 4] * (c + 1) for c in range(ASVS)),
-        tuple(lineages),
-    )
+    sequences = tuple("ACGT"[c % 4] * (c + 1) for c in range(ASVS))
+    return Asvs(tuple(f"id{c}" for c in range(ASVS)), sequences, tuple(lineages))
 
 
 def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> TargetEffects:
@@ -40,19 +37,13 @@ def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> Tar
     carriers = sparse.csr_matrix((rng.random((SAMPLES, ASVS)) < 0.5).astype(float))
 
     def drawn(scale: float, means) -> sparse.csr_matrix:
-        return sparse.csr_matrix(
-            carriers.toarray() * (rng.normal(size=(SAMPLES, ASVS)) * scale + means)
-        )
+        values = rng.normal(size=(SAMPLES, ASVS)) * scale + means
+        return sparse.csr_matrix(carriers.toarray() * values)
 
-    spec = (
-        TargetSpec("age", "numeric")
-        if outputs == 1
-        else TargetSpec("site", "class", ("a", "b", "c"))
-    )
-    means = [
-        np.r_[1.0, -1.0, np.zeros(ASVS - 2)] * (1 if output == 0 else -0.5)
-        for output in range(outputs)
-    ]
+    classes = TargetSpec("site", "class", ("a", "b", "c"))
+    spec = TargetSpec("age", "numeric") if outputs == 1 else classes
+    first = np.r_[1.0, -1.0, np.zeros(ASVS - 2)]
+    means = [first, *[-0.5 * first] * (outputs - 1)]
     effects = tuple(drawn(0.1, each) for each in means)
     loss = drawn(0.3, np.r_[0.5, 0.5, np.full(ASVS - 2, mean)])
     return TargetEffects(

@@ -46,9 +46,8 @@ def truth(study):
     rng = np.random.default_rng(101)
     present = (study.table.counts.toarray() > 0).astype(float)
     prevalence = present.mean(axis=0)
-    causal = rng.choice(
-        np.flatnonzero((prevalence >= 0.1) & (prevalence <= 0.9)), CAUSAL, replace=False
-    )
+    common = np.flatnonzero((prevalence >= 0.1) & (prevalence <= 0.9))
+    causal = rng.choice(common, CAUSAL, replace=False)
     signs = rng.permutation(np.repeat([1.0, -1.0], CAUSAL // 2))
     signal = (present[:, causal] - prevalence[causal]) @ signs
     values = signal + 0.5 * signal.std() * rng.standard_normal(len(signal))
@@ -71,9 +70,8 @@ def explained(study, values) -> pd.DataFrame:
         blends = fit_blends(with_target, targets, learned, DEFAULT, of_rows)
         models.append(saved_model(targets=targets, depth=study.depth, blends=blends))
         samples.append(split.ids("test"))
-    (effects,) = explain_samples(
-        models, with_target, samples, ids, [values], RuntimeConfig(), PASSES
-    )
+    how = (RuntimeConfig(), PASSES)
+    (effects,) = explain_samples(models, with_target, samples, ids, [values], *how)
     return importance_of(effects, np.array(subjects, object))
 
 

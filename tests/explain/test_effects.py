@@ -23,15 +23,9 @@ from tests.data.labels import labelled
 from tests.predict.samples import saved_model
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
-TARGETS = Targets(
-    (
-        TargetSpec(
-            "age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)
-        ),
-        TargetSpec("site", "class", ("a", "b", "c")),
-        TargetSpec("case", "class", ("no", "yes")),
-    )
-)
+AGE = TargetSpec("age", "numeric", (), "zscore", Scale(30.0, 10.0), (-100.0, 100.0))
+CLASSES = (TargetSpec("site", "class", ("a", "b", "c")), TargetSpec("case", "class", ("no", "yes")))
+TARGETS = Targets((AGE, *CLASSES))
 HEADS = HeadConfig(n_targets=1, n_classes=(3, 2))
 ROWS = np.arange(0, SAMPLES, 2)
 RUNTIME = RuntimeConfig()
@@ -47,13 +41,9 @@ def study(study_of):
     made = study_of(counts, sequences, depth=DEPTH)
     present = (made.table.counts.toarray() > 0).astype(float)
     age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
-    site, case = (
-        (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int),
-        (age > np.median(age)).astype(int),
-    )
-    return labelled(
-        made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1)
-    )
+    site, case = present[:, 10:13].sum(axis=1).astype(int) % 3, (age > np.median(age)).astype(int)
+    label = np.stack([site, case], axis=1)
+    return labelled(made, target=age.astype(np.float32)[:, None], label=label)
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +65,8 @@ def explained(models, study, samples, truth=UNKNOWN, passes=1):
 @pytest.fixture(scope="module")
 def effects(study, saved):
     assert [study.table.sample_ids[row] for row in ROWS] == IDS
-    truth = [
-        study.labels.target[ROWS, 0] * 10 + 30.0,
-        *(study.labels.label[ROWS, k].astype(float) for k in range(2)),
-    ]
+    classes = study.labels.label[ROWS].astype(float)
+    truth = [study.labels.target[ROWS, 0] * 10 + 30.0, *classes.T]
     return explained([saved], study, [IDS], truth, 2)
 
 
@@ -101,9 +89,8 @@ def test_an_effect_is_what_predict_says_minus_what_it_says_without_the_asv(study
             without = reads.copy()
             without[column] = 0
             lost = np.subtract(base, predicted_alone(saved, study_of, study, without))
-            assert lost == pytest.approx(
-                [one.effects[0][row, column] for one in (age, case)], abs=1e-4
-            )
+            expected = [of_target.effects[0][row, column] for of_target in (age, case)]
+            assert lost == pytest.approx(expected, abs=1e-4)
 
 
 def test_absent_asvs_have_no_effect(effects):
@@ -126,9 +113,8 @@ def test_the_weighted_variants_are_on_average_all_permutations(reads_counts):
         loss[:, :, 1:] = loss[:, :, [1]]
     base = loss[np.arange(6)[:, None], np.arange(3), counts]
     shifted = [np.roll(counts, shift, axis=0) for shift in range(6)]
-    expected = np.mean(
-        [loss[np.arange(6)[:, None], np.arange(3), moved] - base for moved in shifted], axis=0
-    ).sum(0)
+    moved = [loss[np.arange(6)[:, None], np.arange(3), reads] - base for reads in shifted]
+    expected = np.mean(moved, axis=0).sum(0)
     sums, repeats = np.zeros(3), 1000
     for seed in range(repeats):
         variants = make_variants(sparse.csr_matrix(counts), reads_counts, (seed,))
@@ -163,14 +149,9 @@ def test_a_sample_without_other_asvs_keeps_its_only_one():
 def test_a_sample_explained_by_two_models_gets_their_mean(study, saved):
     """The other model has another blend, and explains five samples only."""
     other = saved.only("presence")
-    both, alone, added = (
-        explained(models, study, samples)[0].effects[0].toarray()
-        for models, samples in (
-            ([saved, other], [IDS, IDS[:5]]),
-            ([saved], [IDS]),
-            ([other], [IDS]),
-        )
-    )
+    calls = ([saved, other], [IDS, IDS[:5]]), ([saved], [IDS]), ([other], [IDS])
+    found = [explained(models, study, samples)[0] for models, samples in calls]
+    both, alone, added = (of_target.effects[0].toarray() for of_target in found)
     np.testing.assert_allclose(both[:5], (alone + added)[:5] / 2, atol=1e-9)
     np.testing.assert_allclose(both[5:], alone[5:], atol=1e-9)
 

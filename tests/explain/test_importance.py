@@ -4,15 +4,16 @@ rows of files.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse, stats
 
-from aam.explain.effects import FALSE_DISCOVERIES, importance_of, one_sided_test
+from aam.data.targets import TargetSpec
+from aam.explain.effects import FALSE_DISCOVERIES, TargetEffects, importance_of, one_sided_test
 from aam.explain.results import (
     Asvs,
     explanation_of,
@@ -68,17 +69,13 @@ def test_groups_without_a_truth_are_no_evidence():
     effects = make_effects()
     known = np.isin(GROUPS, ["g0", "g1", "g2"])
     losses = sparse.csr_matrix(effects.losses.toarray() * known[:, None])
-    part = dataclasses.replace(
-        effects, truth=np.where(known, effects.truth, math.nan), losses=losses
-    )
+    truth = np.where(known, effects.truth, math.nan)
+    part = dataclasses.replace(effects, truth=truth, losses=losses)
     table = importance_of(part, GROUPS).sort_index()
     assert table[["p", "importance.low"]].isna().all(axis=None)
     np.testing.assert_allclose(table["importance"], losses.toarray()[known].mean(axis=0))
-    explanation = explanation_of(part, UNNAMED, GROUPS, "child", "held-out")
-    assert (
-        "12 of them with a truth; 3 values of child are too few for intervals"
-        in explanation.verdict()
-    )
+    verdict = explanation_of(part, UNNAMED, GROUPS, "child", "held-out").verdict()
+    assert "12 of them with a truth; 3 values of child are too few for intervals" in verdict
 
 
 def test_nothing_is_tested_on_samples_that_the_model_has_learned_from():
@@ -118,16 +115,11 @@ def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
     outcomes, alone = set(), 0
     for signal in (0.0, 0.25, 0.6):
         losses = sparse.csr_matrix(rng.normal(rng.random(200) ** 4 * signal, 1, (160, 200)))
-        effects = make_effects()
-        effects = dataclasses.replace(
-            effects,
-            sample_ids=tuple(map(str, range(160))),
-            truth=np.ones(160),
-            prediction=np.ones((160, 1)),
-            carriers=sparse.csr_matrix(np.ones((160, 200))),
-            losses=losses,
-            effects=(losses,),
-        )
+        ids, ones = tuple(map(str, range(160))), np.ones(160)
+        carriers = sparse.csr_matrix(np.ones((160, 200)))
+        numeric = TargetSpec("age", "numeric")
+        parts = (carriers, losses, (losses,), carriers)
+        effects = TargetEffects(numeric, ids, ones, ones[:, None], *parts)
         groups = np.array([f"g{row // 4}" for row in range(160)], object)
         table = importance_of(effects, groups, kinds=["a"] * 50 + ["b"] * 150)
         stands_out = table["q"] <= FALSE_DISCOVERIES
@@ -165,20 +157,16 @@ def test_files_hold_every_asv_once(tmp_path, outputs):
     asvs = make_asvs()
     explanation = explanation_of(effects, asvs, GROUPS, "child", "held-out")
     write_explanation(tmp_path / "out", explanation, ASVS)
-    with (tmp_path / "out" / "features.tsv").open() as file:
-        rows = list(csv.DictReader(file, dialect="excel-tab"))
-    assert sorted(row["feature-id"] for row in rows) == sorted(asvs.feature_ids)
-    assert [row["raises"] for row in rows if row["feature-id"] == "id0"] == [
-        "higher" if outputs == 1 else "a"
-    ]
-    assert rows[0]["taxon"] == "; ".join(LINEAGES[asvs.feature_ids.index(rows[0]["feature-id"])])
-    with (tmp_path / "out" / "effects.tsv").open() as file:
-        pairs = list(csv.DictReader(file, dialect="excel-tab"))
-    assert len(pairs) == effects.carriers.nnz
-    column = "effect" if outputs == 1 else "effect=a"
-    assert sum(float(row[column]) for row in pairs) == pytest.approx(
-        effects.effects[0].sum(), rel=1e-3
+    rows, pairs = (
+        pd.read_csv(tmp_path / "out" / f"{name}.tsv", sep="\t") for name in ("features", "effects")
     )
+    rows = rows.set_index("feature-id")
+    assert sorted(rows.index) == sorted(asvs.feature_ids)
+    assert rows["raises"]["id0"] == ("higher" if outputs == 1 else "a")
+    assert rows["taxon"].iloc[0] == "; ".join(LINEAGES[asvs.feature_ids.index(rows.index[0])])
+    assert len(pairs) == effects.carriers.nnz
+    total = pairs["effect" if outputs == 1 else "effect=a"].sum()
+    assert total == pytest.approx(effects.effects[0].sum(), rel=1e-3)
     assert (tmp_path / "out" / "taxa.tsv").exists()
 
 

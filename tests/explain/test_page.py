@@ -54,21 +54,13 @@ def _drawn(explanation: Explanation, name: str) -> list[dict]:
 def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
     explanation = explained(outputs, truth)
     names = {"importance", "taxa"} if truth else {"effects"}
-    figures = {
-        figure.name: figure.chart.to_dict(validate=True)
-        for figure in explanation_figures(explanation, 4)
-    }
-    assert figures.keys() == names
+    figures = explanation_figures(explanation, 4)
+    assert all(figure.chart.to_dict(validate=True) for figure in figures)
+    assert {figure.name for figure in figures} == names
     write_explanation(tmp_path, explanation, 4)
     assert len(list((tmp_path / "figures").glob("*.png"))) == len(names)
     for path in (tmp_path / "figures").glob("*.svg"):
-        root = ElementTree.parse(path).getroot()
-        texts = {
-            child.tag.rpartition("}")[2]: child.text
-            for child in root
-            if child.tag.endswith(("title", "desc"))
-        }
-        assert len(texts["desc"]) > 30, path
+        assert len(ElementTree.parse(path).findtext("{*}desc")) > 30, path
         assert "nan" not in path.read_text().lower()
 
 
@@ -90,25 +82,18 @@ def test_the_words_say_when_nothing_can_be_said():
 
 
 def test_the_report_of_a_run_takes_the_importances_again_and_again():
-    report = report_html(
-        ReportData("aam train", {}, {}, {}, (classes(),), explain_command="aam explain --model run")
-    )
+    command = {"explain_command": "aam explain --model run"}
+    report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), **command))
     assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
     assert "Not computed yet: <a" in report
-    parts = (
-        importances_html([explained(3)], [f"a note {HOSTILE}"], 4),
-        {"case": features_html(explained(3), 4)},
-    )
+    importances = importances_html([explained(3)], [f"a note {HOSTILE}"], 4)
+    parts = importances, {"case": features_html(explained(3), 4)}
     once = with_importances(report, *parts)
     assert "Not computed yet" not in once
-    assert len(re.findall("Importance by genus[^<]*</h3>", once)) == 1, (
-        "beside the first figures, and not again below"
-    )
-    assert (
-        once.index("Importance by genus")
-        < once.index("Reliability of the probabilities")
-        < once.index('id="importances"')
-    )
+    # Next to the first figures, and not again below.
+    assert len(re.findall("Importance by genus[^<]*</h3>", once)) == 1
+    order = ("Importance by genus", "Reliability of the probabilities", 'id="importances"')
+    assert sorted(order, key=once.index) == [*order]
     assert "2 of 6 tested ASVs stand out in 60 held-out samples" in once
     assert once.count('id="importances"') == 1
     assert "</span> run</pre>" not in once
@@ -122,9 +107,8 @@ LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")
 def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
     explanation = explained(1)
     rows = _drawn(explanation, "importance")
-    assert {row["name"]: row["low"] > 0 for row in rows} == {
-        explanation.asvs.label(column): out for column, out in explanation.stands_out.items()
-    }
+    expected = dict(zip(explanation.features["label"], explanation.stands_out, strict=True))
+    assert {row["name"]: row["low"] > 0 for row in rows} == expected
     q = explanation.features["q"].iloc[0]
     assert rows[0]["text"].endswith(f"q {number(q)}")
     assert "corrected for the 6 tested ASVs" in _figure(explanation, "importance").caption
@@ -144,10 +128,9 @@ def test_importances_that_are_not_tested_have_95_percent_intervals():
 
 def test_taxa_that_stand_out_are_named_in_words():
     explanation = explained(lineages=(LONG, LONG, *LINEAGES[2:]))
-    assert (
-        explanation.taxa_verdict()
-        == "1 of 1 tested taxa (family), sums over ASVs, stand out: Peptostreptococcaceae (family)"
-    )
+    verdict = explanation.taxa_verdict()
+    assert verdict.startswith("1 of 1 tested taxa (family), sums over ASVs, stand out: ")
+    assert verdict.endswith(": Peptostreptococcaceae (family)")
     assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
     labels = {row["name"] for row in _drawn(explained(1), "taxa")}
     assert labels == {"X", "F, genus unknown", "A, genus unknown", "G, genus unknown", "unassigned"}
