@@ -101,12 +101,11 @@ def import_extra(module: str, extra: str, feature: str) -> ModuleType:
     """Import a library of an extra; `InputError` says in one line what needs it and how to install
     it.
     """
+    library = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+        if (error.name or "").partition(".")[0] != library:
             raise
-        raise InputError(
-            f"{feature} needs {module.split('.')[0]}, which is not installed: "
-            f"pip install 'attention-all-microbes[{extra}]'"
-        ) from None
+        remedy = f"pip install 'attention-all-microbes[{extra}]'"
+        raise InputError(f"{feature} needs {library}, which is not installed: {remedy}") from None

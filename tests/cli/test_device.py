@@ -72,9 +72,8 @@ def test_this_machine(tmp_path, capsys):
     assert report["platform"]["vendor"] == "CPU"
     assert set(report["attention"]["chosen"].values()) == {"sdpa"}
     for results in report["attention"]["results"].values():
-        assert [name for name, result in results.items() if "refused" in result] == [
-            "mem_efficient"
-        ]
+        refused = [name for name, result in results.items() if "refused" in result]
+        assert refused == ["mem_efficient"]
     assert report["rates"]["product, float32"] > 1e8
     losses = report["training"]["losses"]
     assert len(losses) == 10
@@ -127,14 +126,9 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     """Run aam in a process of its own, without the hook that checks types, which compilers do not
     bear.
     """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
-        **environment,
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "aam", *words], env=environment, capture_output=True, text=True
-    )
+    path = f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"
+    options = {"env": {**os.environ, "PYTHONPATH": path, **environment}, "text": True}
+    return subprocess.run([sys.executable, "-m", "aam", *words], capture_output=True, **options)
 
 
 def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tmp_path):
@@ -260,10 +254,7 @@ print(status, said.getvalue())
     assert printed.startswith("1 ")
     assert "aam pretrain: memory is full (" in printed
     advice = printed.partition("); ")[2].strip()
-    assert set(advice.split(", or ")) == {
-        "lower --token-limit (1024)",
-        "lower --batch-size (16)",
-        "set or lower --asv-chunk-size (None)",
-        "pass --gradient-checkpointing",
-    }
+    lower = {"lower --token-limit (1024)", "lower --batch-size (16)"}
+    more = {"set or lower --asv-chunk-size (None)", "pass --gradient-checkpointing"}
+    assert set(advice.split(", or ")) == lower | more
     assert "Traceback" not in printed

@@ -24,9 +24,8 @@ def run(script: str, *words: str) -> str:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(ROOT / "tests" / "faults" / script), *words]
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=900, check=False
-    )
+    options = {"capture_output": True, "text": True, "timeout": 900, "check": False}
+    done = subprocess.run(command, env=environment, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -48,7 +47,5 @@ def test_a_disk_that_fails_damages_nothing(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")
 def test_damaged_files_are_read_or_refused(tmp_path):
-    assert (
-        run("fuzz.py", str(tmp_path), "--inputs", "570").splitlines()[-1]
-        == "570 inputs, 0 failures"
-    )
+    stdout = run("fuzz.py", str(tmp_path), "--inputs", "570")
+    assert stdout.splitlines()[-1] == "570 inputs, 0 failures"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,10 +27,8 @@ ALL = "deep presence forest"
 def train(
     study: Path, output: Path, more: str, members: str = ALL, metadata: Path | None = None
 ) -> int:
-    words = (
-        f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} {more}"
-    )
-    words += f" --metadata {metadata or study / 'metadata.tsv'} --members {members}"
+    words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output}"
+    words += f" {more} --metadata {metadata or study / 'metadata.tsv'} --members {members}"
     return main(words.split())
 
 
@@ -41,13 +40,9 @@ def with_other_values(study: Path, run: Path, path: Path) -> Path:
     metadata = read_metadata(study / "metadata.tsv")
     ids = [line.split("\t")[0] for line in (study / "metadata.tsv").read_text().splitlines()[1:]]
     assert 0 < len(held_out) < len(ids)
-    values = [
-        9.9 if name in held_out else value
-        for name, value in zip(ids, metadata.numbers("ph", ids), strict=True)
-    ]
-    path.write_text(
-        "sample-id\tph\n" + "".join(f"{n}\t{v}\n" for n, v in zip(ids, values, strict=True))
-    )
+    values = np.where(np.isin(ids, [*held_out]), 9.9, metadata.numbers("ph", ids))
+    rows = [f"{name}\t{value}" for name, value in zip(ids, values, strict=True)]
+    path.write_text("\n".join(["sample-id\tph", *rows]) + "\n")
     return path
 
 
@@ -74,7 +69,7 @@ def test_a_network_that_has_no_part_encodes_no_asv(
 
 
 def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
-    study, tmp_path: Path, capsys, refused, strong_baselines
+    study, tmp_path: Path, refused, strong_baselines
 ) -> None:
     """Every sample is reported once by a model that has not seen it; model/ predicts, and the folds
     explain.
@@ -99,8 +94,8 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
     assert main(f"explain {applied} {metadata} --prediction-passes 1".split()) == 0
     assert "left out" not in (run / "report.html").read_text()
     assert main([*words.split(), "--threads", "1", "--resume-from", "auto"]) == 0
-    assert "name an encoder with a network such as 16s-v4" in refused(
-        main, f"embed {applied} --output-dir {tmp_path}/v".split()
-    )
-    assert main(f"export --model {run} --format torch --output {tmp_path}/encoder".split()) == 2
-    assert "name an encoder with a network such as 16s-v4" in capsys.readouterr().err
+    for words in (
+        f"embed {applied} --output-dir {tmp_path}/v",
+        f"export --model {run} --format torch --output {tmp_path}/encoder",
+    ):
+        assert "name an encoder with a network such as 16s-v4" in refused(main, words.split())

@@ -11,19 +11,8 @@ import pytest
 from aam.cli import main, parse
 from aam.config import FineTuneConfig, PredictConfig
 
-HEAVY = [
-    "torch",
-    "sklearn",
-    "pandas",
-    "scipy",
-    "h5py",
-    "skbio",
-    "altair",
-    "tensorboard",
-    "biom",
-    "numpy",
-]
-
+HEAVY = ["torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "altair", "tensorboard"]
+HEAVY += ["biom", "numpy"]
 
 SAID = {
     "--help": (0, "evaluate    judge"),

@@ -127,9 +127,8 @@ def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     """What only season and `null` tell is predicted with them; new categories are unknown."""
     columns = "--metadata-column told --categorical-columns season --numeric-columns null"
     shifted, new = study / "shifted.tsv", tmp_path / "new.tsv"
-    model, predictions = predicted(
-        study, tmp_path / "with", f"{columns} {words} --epochs 24", f"--metadata {shifted}"
-    )
+    words, more = f"{columns} {words} --epochs 24", f"--metadata {shifted}"
+    model, predictions = predicted(study, tmp_path / "with", words, more)
     truth = read_metadata(shifted).numbers("told", predictions.sample_ids)
     error = np.abs(predictions.predicted("told") - truth).mean()
     assert error < 0.5 * np.abs(truth - np.median(truth)).mean()
@@ -192,9 +191,8 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys, refused
     assert "tensors loaded (asv, sample)" in stderr
     assert "tensors new (covariates, target)" in stderr
     assert "tensors ignored (count, distance)" in stderr
-    second, _ = predicted(
-        study, tmp_path / "second", f"{words} biome --pretrained-encoder {first}", metadata
-    )
+    encoder_option = f"--pretrained-encoder {first}"
+    second, _ = predicted(study, tmp_path / "second", f"{words} biome {encoder_option}", metadata)
     stderr = capsys.readouterr().err
     assert "tensors loaded (asv, sample)" in stderr
     assert "tensors ignored (covariates, target)" in stderr
@@ -203,7 +201,7 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys, refused
         if name.startswith(("asv", "sample")):
             assert np.array_equal(pre[name], one[name])
             assert np.array_equal(pre[name], two[name])
-    predicted(study, tmp_path / "third", f"{words} season --pretrained-encoder {first}", metadata)
+    predicted(study, tmp_path / "third", f"{words} season {encoder_option}", metadata)
     assert "tensors loaded (asv, covariates, sample, target)" in capsys.readouterr().err
     old = tmp_path / "best.ckpt"
     old.write_bytes(b"PK")

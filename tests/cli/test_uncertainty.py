@@ -144,16 +144,6 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
     assert other > 10 * width
 
 
-def test_forests_stand_in_the_report_of_train(
-    study: Path, tmp_path: Path, strong_baselines
-) -> None:
-    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk"
-    assert main(train(study, tmp_path / "run", more)) == 0
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]
-    names = {"random forest", "extra trees on presence", "gradient boosting", "the majority class"}
-    assert {*names, "nearest neighbours on UniFrac"} < set(metrics["baselines"])
-
-
 def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused) -> None:
     metadata = read_metadata(study / "metadata.tsv")
     rows = [f"{name}\t{'test' if at % 2 else 'train'}\t" for at, name in enumerate(metadata.ids)]
