@@ -307,12 +307,12 @@ class PretrainConfig:
     def problems(self) -> Iterator[str]:
         """Contradictions between the studies and what an encoder is to learn from."""
         data, train = self.data, self.train
-        compared = train.penalty > 0 and (data.unifrac_matrix is not None or data.has_tree)
+        compares = data.unifrac_matrix is not None or data.has_tree
         yield from _resume_problems(data, self.runtime)
-        if not (compared or train.nuc_penalty > 0 or train.count_penalty > 0):
+        if train.nuc_penalty == train.count_penalty == 0 and not (train.penalty > 0 and compares):
             weights = f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}"
-            distances = "with" if data.unifrac_matrix is not None or data.has_tree else "without"
-            what = f"{weights}, --penalty {train.penalty} {distances} a tree or distances"
+            distances = f"{'with' if compares else 'without'} a tree or distances"
+            what = f"{weights}, --penalty {train.penalty} {distances}"
             yield f"{what}: nothing is learned; give one of them a weight"
         yield from self._study_problems()
 

@@ -371,12 +371,12 @@ def _plain(value: Any) -> Any:
 
 
 def typed(value: Any, hint: Any, strict: bool = True) -> Any:
-    """Convert plain JSON data, or words unless `strict`, to an annotated type; ValueError if it
-    does not fit.
+    """Convert data of JSON or Python, or words unless `strict`, to an annotated type; ValueError if
+    it does not fit.
     """
     adapter = TypeAdapter(hint, config=None if isinstance(hint, type) else STRICT)
     if strict:
-        return adapter.validate_json(json.dumps(value, default=str), strict=True)
+        return adapter.validate_json(json.dumps(value, default=_plain), strict=True)
     return adapter.validate_python(value)
 
 
@@ -416,7 +416,7 @@ def _entries(default: Any, values: Mapping[str, Any]) -> Iterator[tuple[str | No
     for key, value in values.items():
         name = key.replace("-", "_")
         if isinstance(value, Mapping) and dataclasses.is_dataclass(getattr(default, name, None)):
-            yield from ((name, inner.replace("-", "_"), item) for inner, item in value.items())
+            yield from ((name, str(key).replace("-", "_"), item) for key, item in value.items())
         else:
             yield None, name, value
 
@@ -445,8 +445,7 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
         Lists every unknown name (with the nearest known one), every value that is not allowed, and
         options that the command does not take.
     """
-    plain = {name: _plain(value) for name, value in options.items()}
-    config, problems = overlaid(default, plain, where)
+    config, problems = overlaid(default, options, where)
     for before, entry in zip(_all_options(default), _all_options(config), strict=True):
         if not entry.is_taken and entry.value != before.value:
             found = f"{where}: [{entry.part}] {entry.field.name} is {_plain(entry.value)}"
@@ -509,18 +508,16 @@ def check(config: Any) -> None:
 def check_problems(config: Any) -> list[str]:
     """The problems that `check` raises."""
     problems = Problems()
+    overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
     for entry in options_of(config):
         # A dry run writes nothing.
         useless = entry.field.name == "output_dir" and getattr(entry.section, "dry_run", False)
         if entry.required and entry.value in (None, ()) and not useless:
             problems.add(f"{entry.name}: not given, and it is required: {entry.about.help}")
-    problems.messages += option_problems(config)
-    overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
-    for entry in options_of(config):
         if entry.about.writes and entry.value is not None:
             with problems.collected():
                 check_output_file(entry.value, overwrite, files_read(config).values())
-    return problems.messages
+    return [*problems.messages, *option_problems(config)]
 
 
 def option_problems(config: Any) -> list[str]:

@@ -145,6 +145,8 @@ def test_every_problem_of_a_file_is_told(tmp_path):
         ("a.json", b"[" * 100_000, "not valid TOML or JSON"),
         ("a.json", b"[1]", "holds list, expected sections"),
         ("a.json", b'{"config": 3}', "holds int, expected sections"),
+        ("a.json", b'{"cv": {"\\ud800": 1}}', "'cv' is .*: Invalid JSON"),
+        ("a.json", b'{"cv": %s}' % (b"[" * 500 + b"]" * 500), "'cv' is .*: Invalid JSON"),
         ("a.toml", b"#" * (5 << 20), "larger than 4 MiB, expected a configuration$"),
     ],
 )
