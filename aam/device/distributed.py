@@ -424,11 +424,7 @@ def examine_ranks(world: World, device: torch.device, size: int = ALL_REDUCE_BYT
     mean = sum(taken[WARM_UP_CALLS:]) / REPEATS
     of_ranks = world.all_gather({socket.gethostname(): torch.tensor(mean)})
     slowest = max(float(value) for part in of_ranks for value in part.values())
-    return {
-        "ranks": world.size,
-        "nodes": len({host for part in of_ranks for host in part}),
-        "backend": backend,
-        "transport": transport_of(backend),
-        "bytes": size,
-        "all_reduce": 2 * (world.size - 1) / world.size * size / slowest,
-    }
+    nodes = len({host for part in of_ranks for host in part})
+    rate = 2 * (world.size - 1) / world.size * size / slowest
+    joined = {"ranks": world.size, "nodes": nodes, "backend": backend}
+    return {**joined, "transport": transport_of(backend), "bytes": size, "all_reduce": rate}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -53,7 +53,9 @@ class Platform:
 
     Attributes
     ----------
-    vendor, architecture, name : str
+    vendor : str
+        AMD, NVIDIA, Apple or CPU.
+    architecture, name : str
     memory : int
         In bytes.
     unified : bool
@@ -66,7 +68,7 @@ class Platform:
         Share of the memory that torch may take, if limited.
     """
 
-    vendor: Literal["AMD", "NVIDIA", "Apple", "CPU"]
+    vendor: str
     architecture: str
     name: str
     memory: int
@@ -106,7 +108,7 @@ def platform_of(facts: Facts) -> Platform:
     is_amd, name, memory = torch.get("hip") is not None, device["name"], int(device["total_memory"])
     capability = f"sm_{device['major']}{device['minor']}"
     architecture = device["gcnArchName"].split(":")[0] if is_amd else capability
-    vendor: Literal["AMD", "NVIDIA"] = "AMD" if is_amd else "NVIDIA"
+    vendor = "AMD" if is_amd else "NVIDIA"
     unified = bool(device.get("is_integrated")) or "MI300A" in name
     share, bf16 = _unified_share(device) if unified else None, BF16.fullmatch(architecture)
     return Platform(vendor, architecture, name, memory, unified, bf16 is not None, versions, share)
@@ -148,13 +150,10 @@ def read_facts(device: torch.device) -> Facts:
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     name = device_name(torch.device("cpu"))
-    facts: Facts = {
-        "system": {"machine": platform.machine(), "name": name, "memory": memory},
-        "torch": {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
-        "device": None,
-        "environment": environment.watched_variables(),
-        "mended": environment.APPLIED,
-    }
+    versions = {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda}
+    system = {"machine": platform.machine(), "name": name, "memory": memory}
+    facts: Facts = {"system": system, "torch": versions, "device": None}
+    facts |= {"environment": environment.watched_variables(), "mended": environment.APPLIED}
     for name in ("triton", "pytorch-triton-rocm"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             facts["torch"]["triton"] = metadata.version(name)

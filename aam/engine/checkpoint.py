@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from aam.device.distributed import SINGLE, World
@@ -85,11 +86,10 @@ def load(path: Path) -> State:
     unreadable = f"{path}: not a checkpoint that this aam can read"
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise InputError(unreadable)
-    damages = (OSError, LookupError, TypeError, ValueError, RuntimeError)
     try:
         texts = {name: (path / name).read_text(encoding="utf-8") for name in facts.pop("texts")}
         return State(safetensors.torch.load_file(path / TENSORS), facts, texts)
-    except (*damages, safetensors.SafetensorError) as error:
+    except (OSError, LookupError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"{unreadable} ({error})") from error
 
 

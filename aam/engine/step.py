@@ -231,9 +231,8 @@ def load_optimizer_state(
         parameter = parameters[parameter_name]
         like_parameter = value.shape == parameter.shape
         values[position[parameter]][key] = shard_like(value, parameter) if like_parameter else value
-    optimizer.load_state_dict(
-        {"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]}
-    )
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": dict(values), "param_groups": groups})
 
 
 # --- single steps outside a run, and the largest batch that fits into memory ---------------------
@@ -298,10 +297,8 @@ class StepRunner:
     def step(self, batch: Any, number: int = 0) -> None:
         """Take one step on one batch; `number` names it for the task."""
         window = [MicroBatch(self.task.prepare(batch, number), number)]
-        network = self.task.network
-        outcome = train_step(
-            network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm
-        )
+        how = self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm
+        outcome = train_step(self.task.network, window, *how)
         with stage("losses"):
             self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
 
