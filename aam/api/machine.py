@@ -254,10 +254,11 @@ def _described(report: Facts) -> Iterator[str]:
         for name, result in results.items():
             words = "refused"
             if "refused" not in result:
-                taken = "taken" if name == report["attention"]["chosen"].get(kind) else ""
+                taken = ", taken" if name == report["attention"]["chosen"].get(kind) else ""
                 errors = f"error {result['forward']:.2g}, backward {result['backward']:.2g}"
-                judged = "wrong" if result["wrong"] else taken
-                words = f"{errors}, {1e3 * result['seconds']:.3g} ms {judged}"
+                # A CPU is not timed.
+                speed = f", {1e3 * result['seconds']:.3g} ms" if result["seconds"] else ""
+                words = f"{errors}{speed}{', wrong' if result['wrong'] else taken}"
             yield f"attention {kind:<18} {name:<14} {words}"
 
 
@@ -338,11 +339,12 @@ def _print_steps(measured: Facts) -> None:
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
     rate, product = measured["flops_per_s"] / 1e9, measured["product_flops_per_s"] / 1e9
     speed, peak = measured["samples_per_s"], measured["peak_bytes"] / 1e9
-    print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s; {peak:.2f} GB")
+    print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s")
     print(f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}")
     operations, waits = measured["operations_per_step"], measured["host_waits_per_step"]
     shapes = f"{measured['distinct_shapes']} shapes in {measured['steps']} steps"
     print(f"{operations} operations, {waits} host waits; {shapes}, {measured['graphs']} graphs")
+    print(f"{peak:.2f} GB of memory at most")
 
 
 # Names of attention kernels: of AOTriton, of CK and CUTLASS, and of flash attention.
