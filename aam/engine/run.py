@@ -5,6 +5,7 @@ start to results.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -45,7 +46,7 @@ from aam.files.output_folder import (
     claim,
     lock_folder,
 )
-from aam.options import IN_MEMORY, RunConfig, names, not_none, spelled
+from aam.options import IN_MEMORY, RunConfig, names, spelled
 
 log = logging.getLogger("aam")
 
@@ -210,19 +211,27 @@ class RunDirectory:
     is resumed.
     """
 
-    path: Path
     about: Record
     runtime: RunConfig
     signals: Signals
-    resumed: bool
     world: World = SINGLE
+    resumed: bool = False
     checkpoint: State | None = None
 
-    @classmethod
+    @functools.cached_property
+    def path(self) -> Path:
+        """The directory; `InputError` without one."""
+        if self.runtime.output_dir is None:
+            raise InputError("--output-dir: not given")
+        return self.runtime.output_dir.resolve()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes fit the folds of this run."""
+        return bool(os.environ.get(SHARE))
+
     @contextlib.contextmanager
-    def open(
-        cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE
-    ) -> Iterator[RunDirectory]:
+    def open(self) -> Iterator[None]:
         """Create the directory or, with ``--resume-from``, open the existing one, and lock it.
 
         The main rank does; the other ranks only learn whether the run is resumed. Of processes that
@@ -234,42 +243,38 @@ class RunDirectory:
             It holds other results, another process writes there, or options or inputs are not those
             of the run.
         """
-        folder = not_none(runtime.output_dir).resolve()
-        if not world.is_main:
-            yield cls(folder, about, runtime, signals, world.broadcast(None), world)
+        path, shared = self.path, self.is_shared
+        if not self.world.is_main:
+            self.resumed = self.world.broadcast(None)
+            yield
             return
-        shared = bool(os.environ.get(SHARE))
-        run = None if shared else cls.check(about, runtime, signals, world)
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder, shared):
-            with claim(folder, "begin", wait=True) if shared else contextlib.nullcontext():
-                run = run or cls.check(about, runtime, signals)
-                if not run.resumed:
-                    run.output.begin(about)
+        if not shared:
+            self.check()
+        path.mkdir(parents=True, exist_ok=True)
+        with lock_folder(path, shared):
+            with claim(path, "begin", wait=True) if shared else contextlib.nullcontext():
+                if shared:
+                    self.check()
+                if not self.resumed:
+                    self.output.begin(self.about)
                 elif not shared:
-                    run._resume()
-            run.resumed |= shared
-            world.broadcast(run.resumed)
-            yield run
+                    self._resume()
+            self.resumed |= shared
+            self.world.broadcast(self.resumed)
+            yield
 
-    @classmethod
-    def check(
-        cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE
-    ) -> RunDirectory:
-        """Return the directory as `open` finds it, with nothing written; `InputError` as there."""
-        if runtime.output_dir is None:
-            raise InputError("--output-dir: not given")
-        path, chosen = runtime.output_dir.resolve(), runtime.resume_from
+    def check(self) -> None:
+        """Find out whether the run is resumed, with nothing written; `InputError` as in `open`."""
+        path, chosen = self.path, self.runtime.resume_from
         named = None if chosen in (None, "auto") else Path(str(chosen))
         is_here = chosen == "auto" or (named is not None and named.resolve().is_relative_to(path))
-        run = cls(path, about, runtime, signals, is_here and (path / RUN).is_file(), world)
+        self.resumed = is_here and (path / RUN).is_file()
         if named is not None:
-            run.checkpoint = run._load_checkpoint(named)
-        if run.resumed:
-            check_same(read_record(path / RUN), about)
+            self.checkpoint = self._load_checkpoint(named)
+        if self.resumed:
+            check_same(read_record(path / RUN), self.about)
         else:
-            run.output.check()
-        return run
+            self.output.check()
 
     @property
     def output(self) -> OutputFolder:
@@ -280,19 +285,15 @@ class RunDirectory:
             self.path, self.about["command"], outputs, inputs, replaces, (EXPLANATION,), True
         )
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several processes fit the folds of this run."""
-        return bool(os.environ.get(SHARE))
-
     def plan(self) -> str:
         """Description of what a run would do to the directory, for ``--dry-run``.
 
         Raises
         ------
         InputError
-            Another process writes there.
+            Another process writes there, or as in `open`.
         """
+        self.check()
         check_unlocked(self.path)
         if self.resumed:
             return f"the run there {'is finished' if self.is_complete() else 'would continue'}"
@@ -426,16 +427,16 @@ def run_command(
         plan = prepare(world)
         facts = {**plan.facts, LIST: [RUN, RESULTS, *MEMORY, *plan.outputs]}
         about = describe(name, plan.options, plan.files, facts, plan.in_memory)
+        run = RunDirectory(about, runtime, signals, world)
         if runtime.dry_run:
             if world.is_main:
-                folder, state = runtime.output_dir, "not named"
-                if folder is not None:
-                    state = RunDirectory.check(about, runtime, signals).plan()
+                folder = runtime.output_dir
+                state = "not named" if folder is None else run.plan()
                 place = f"output folder {folder or '(--output-dir)'}: {state}"
                 print("\n".join([*plan.describe(), f"{place}; --dry-run has changed nothing"]))
             return FINISHED
         world.barrier()
-        with RunDirectory.open(about, runtime, signals, world) as run:
+        with run.open():
             if world.any(world.is_main and run.is_complete()):
                 log.info("%s: finished already", run.path)
                 return FINISHED
