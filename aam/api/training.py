@@ -125,7 +125,7 @@ def _finish(
     saved = _fit_all(folds, run) if folds.data.cv is not None else None
     if not report or not run.world.is_main:
         return
-    collected = TrainingReport(folds, "train", run.path, warnings)
+    collected = TrainingReport(folds, run.path, warnings)
     for split in folds.splits:
         if (model := models[split]) is not None:
             collected.add(split, model)

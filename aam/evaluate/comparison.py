@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import NormalDist
 from typing import Literal
 
@@ -113,19 +112,24 @@ def _auroc_differences(
     predictions: TargetPredictions, other: Array, group: Array, signs: Array
 ) -> Array:
     """Return the difference of AUROC under each row of signs, [R], after ranking (Venkatraman and
-    Begg 1996).
+    Begg 1996): the mean over the folds with both classes, weighted by their samples.
     """
-    truth, fold = predictions.truth, predictions.folds
+    fold, positive = predictions.folds, predictions.truth == 1
     ranks = [_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)]
-    measure = metrics.by_fold(metrics.weighted_auroc, np.tile(fold, 2), pooled=False)
-    both, scores, differences = np.tile(truth == 1, 2), np.concatenate(ranks), []
-    at_once = max(1, WEIGHTS_AT_ONCE // (2 * len(truth)))
-    for start in range(0, len(signs), at_once):
-        kept = (signs[start : start + at_once, group] + 1) / 2
-        model, baseline = np.hstack([kept, 1 - kept]), np.hstack([1 - kept, kept])
-        areas = [measure(both, scores, weights)["auroc"] for weights in (model, baseline)]
-        differences.append(areas[0] - areas[1])
-    return np.concatenate(differences)
+    parts = [fold == level for level in np.unique(fold)]
+    parts = [part for part in parts if 0 < positive[part].mean() < 1]
+    if not parts:
+        return np.full(len(signs), math.nan)
+    differences, at_once = np.zeros(len(signs)), max(1, WEIGHTS_AT_ONCE // (2 * len(positive)))
+    for part in parts:
+        both, scores = np.tile(positive[part], 2), np.concatenate([rank[part] for rank in ranks])
+        for start in range(0, len(signs), at_once):
+            rows = slice(start, start + at_once)
+            kept = (signs[rows, group[part]] + 1) / 2
+            model = metrics.weighted_auroc(both, scores, np.hstack([kept, 1 - kept]))
+            baseline = metrics.weighted_auroc(both, scores, np.hstack([1 - kept, kept]))
+            differences[rows] += (model - baseline) * part.sum() / np.sum(parts)
+    return differences
 
 
 def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) -> float:
@@ -316,15 +320,10 @@ def _compare(
     if not in_both.any():
         return None
     part, other = predictions.at(in_both), baseline.predicted[in_both]
-    resample = partial(intervals.resample_metrics, part.measure, part.truth)
-    units = part.resampling_units
     if (samples := in_both.tobytes()) not in known:
-        known[samples] = resample(part.predicted, units, seed, repeats)
-    of_model, of_baseline = known[samples], resample(other, units, seed, repeats)
-    if constant and predictions.labels:
-        # A constant ranks nothing, though pooling folds whose majority differs would say otherwise.
-        flat = resample(np.full_like(other, 1 / len(predictions.labels)), units, seed, repeats)
-        of_baseline |= {name: flat[name] for name in flat if name.startswith(("auroc", "auprc"))}
+        known[samples] = intervals.resample_metrics(part, seed, repeats)
+    of_model = known[samples]
+    of_baseline = intervals.resample_metrics(replace(part, predicted=other), seed, repeats)
     inflation = inflation_of_difference(part)
     found = intervals.intervals(part, of_baseline)
     paired = intervals.interval(of_model[key] - of_baseline[key], part.group_count, inflation)

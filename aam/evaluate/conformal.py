@@ -188,13 +188,9 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
     known = predictions.at(predictions.has_both & np.isfinite(predictions.limits).all(axis=1))
     if not len(known.truth):
         return {}
-    groups, of = known.resampling_units, (metrics.weighted_interval_metrics, known.truth)
-    drawn = intervals.resample_metrics(*of, np.asarray(known.limits), groups, seed, repeats)
-    units, held = intervals.effective_groups(groups), drawn["coverage"]
-    return {
-        "coverage": intervals.share_interval(held, units, units, len(known.truth)),
-        "width": intervals.interval(drawn["width"], known.group_count),
-    }
+    inside = replace(known, predicted=np.asarray(known.limits))
+    measure = metrics.weighted_interval_metrics
+    return intervals.intervals(inside, intervals.resample_metrics(inside, seed, repeats, measure))
 
 
 def with_conformal_intervals(

@@ -11,35 +11,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from aam.evaluate.comparison import (
-    DEPTH,
-    DEPTH_AND_RICHNESS,
-    OWN_MAJORITY,
-    OWN_MEDIAN,
-    RICHNESS,
-    Baseline,
-    Comparison,
-    Outcome,
-    best_constant,
-    compare_with_baselines,
-    full_baselines,
-    headline,
-    outcome,
-    share_of_gain,
-    tests_corrected_for,
-)
+from aam.evaluate import comparison, intervals
+from aam.evaluate.comparison import Baseline, Comparison, Outcome
 from aam.evaluate.conformal import CONFORMAL_LEVEL, conformal_coverage
-from aam.evaluate.intervals import (
-    LEAST_GROUPS,
-    Levels,
-    Metrics,
-    metrics_by_level,
-    metrics_with_intervals,
-    number,
-    rough,
-    too_few,
-    with_limits,
-)
+from aam.evaluate.intervals import LEAST_GROUPS, Levels, Metrics, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, unweighted_metrics
 from aam.evaluate.predictions import (
     UNKNOWN_CLASS,
@@ -139,7 +114,7 @@ class Evaluation:
     @property
     def key(self) -> str:
         """The metric that decides."""
-        return headline(self.predictions.labels)
+        return comparison.headline(self.predictions.labels)
 
     @cached_property
     def complete(self) -> TargetPredictions:
@@ -196,15 +171,15 @@ def evaluate_target(
     seed, repeats : int
         Of the resampling.
     """
-    by_level, by = metrics_by_level, predictions
+    by_level, by = intervals.metrics_by_level, predictions
     rivals = () if subset == "training" else baselines
     return Evaluation(
         names=names,
         predictions=predictions,
-        metrics=metrics_with_intervals(predictions, seed, repeats),
+        metrics=intervals.metrics_with_intervals(predictions, seed, repeats),
         folds={} if by.fold is None else by_level(by, by.fold, seed, 0),
         batches={} if by.batch is None else by_level(by, by.batch, seed, repeats),
-        comparisons=compare_with_baselines(predictions, rivals, seed, repeats),
+        comparisons=comparison.compare_with_baselines(predictions, rivals, seed, repeats),
         coverage=conformal_coverage(predictions, seed, repeats),
         subset=subset,
     )
@@ -214,7 +189,7 @@ def own_guess(predictions: TargetPredictions) -> list[Baseline]:
     """Median or majority class of the evaluated samples themselves, as a baseline."""
     if not predictions.has_both.any():
         return []
-    name = OWN_MAJORITY if predictions.labels else OWN_MEDIAN
+    name = comparison.OWN_MAJORITY if predictions.labels else comparison.OWN_MEDIAN
     own = guess(predictions.truth[predictions.has_both], len(predictions.labels))
     return [Baseline(name, np.broadcast_to(own, (len(predictions.truth), *own.shape)))]
 
@@ -246,21 +221,21 @@ def evaluate(
 # --- the comparison in words -------------------------------------------------------------------
 
 
-def _p_text(comparison: Comparison, tests: int) -> str:
+def _p_text(rival: Comparison, tests: int) -> str:
     """p as text, with the number of baselines of its correction, or "one-sided"."""
-    p = comparison.corrected_p
+    p = rival.corrected_p
     text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
-    if comparison.constant:
+    if rival.constant:
         return f"{text}, one-sided"
     return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
 
 
 def _against_best(best: Comparison, constant: Comparison, tests: int) -> str:
     """Compare with the best baseline in a sentence."""
-    state, title = outcome(best, constant), TITLES[best.key]
+    state, title = comparison.outcome(best, constant), TITLES[best.key]
     difference, p = with_limits(best.tested_difference), _p_text(best, tests)
     if state == "close":
-        share = f"{100 * share_of_gain(best, constant):.0f} % of the model's gain"
+        share = f"{100 * comparison.share_of_gain(best, constant):.0f} % of the model's gain"
         return f"{best.name[0].upper()}{best.name[1:]} has {share} over {constant.name}."
     if state == "not shown":
         text = f"Not shown to do better than {best.name}: the {title} differs by"
@@ -273,25 +248,25 @@ def _against_best(best: Comparison, constant: Comparison, tests: int) -> str:
 
 def compared(comparisons: Sequence[Comparison]) -> Verdict:
     """Compare with the best baseline and with guessing."""
-    full, constant = full_baselines(comparisons), best_constant(comparisons)
+    full, constant = comparison.full_baselines(comparisons), comparison.best_constant(comparisons)
     if not full or constant is None:
         return Verdict("No baseline given", "Nothing is compared.")
-    best, chance, p = full[0], outcome(constant, constant), _p_text(constant, 1)
+    best, chance, p = full[0], comparison.outcome(constant, constant), _p_text(constant, 1)
     if chance == "worse":
         text = f"The model is worse than {constant.name} ({p})."
         return Verdict("Worse than guessing", text, "worse")
     if chance == "not shown":
         text = f"The model is not shown to do better than {constant.name} ({p})."
         return Verdict("Chance not excluded", text, "open")
-    sentence = _against_best(best, constant, tests_corrected_for(comparisons))
-    state, beats_chance = outcome(best, constant), chance == "better"
-    only_guesses = state == "better" and all(comparison.constant for comparison in full)
+    sentence = _against_best(best, constant, comparison.tests_corrected_for(comparisons))
+    state, beats_chance = comparison.outcome(best, constant), chance == "better"
+    only_guesses = state == "better" and all(rival.constant for rival in full)
     if only_guesses or (state == "not shown" and beats_chance):
         return Verdict("Better than guessing", sentence, "open")
     if beats_chance and best is not constant:
         sentence = f"Better than guessing ({constant.name}). {sentence}"
     words, sign = WORDS[state]
-    if state == "better" and all(comparison.trivial for comparison in full):
+    if state == "better" and all(rival.trivial for rival in full):
         words = "Beats trivial baselines"
     return Verdict(words, sentence, sign)
 
@@ -306,14 +281,14 @@ def _cautions(result: Evaluation) -> list[str]:
     cautions += _left_out(result.predictions)
     if result.subset != "training" and len(known.truth):
         if known.labels:
-            cautions += _of_classes(known, best_constant(result.comparisons))
+            cautions += _of_classes(known, comparison.best_constant(result.comparisons))
         cautions += _solved(result.comparisons, known.labels)
         cautions += batch_sentences(known, names.batch)
     cautions += _held_out_whole(result)
     if known.group_count < LEAST_GROUPS:
         few = f"{too_few(known.group_count)} for intervals and tests"
         cautions.append(f"{few}; {LEAST_GROUPS} are needed, so nothing is tested.")
-    elif rests_on := rough(known):
+    elif rests_on := intervals.rough(known):
         cautions.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
     if held is not None and held.high < CONFORMAL_LEVEL:
         few = f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold only "
@@ -356,13 +331,13 @@ def _of_classes(known: TargetPredictions, constant: Comparison | None) -> list[s
     often or too rarely.
     """
     labels, truth, predicted = known.labels, known.truth, known.predicted.argmax(axis=1)
-    sentences, no_auroc = [], "there is no AUROC, and nothing is compared."
+    sentences = []
     if len(labels) == 2:
         has_both = pd.Series(truth).groupby(known.folds).nunique() > 1
-        if len(np.unique(truth)) == 1:
-            sentences.append(f"All samples are {labels[truth[0]]!r}: {no_auroc}")
-        elif not has_both.any():
-            sentences.append(f"No fold has both classes: {no_auroc} Fewer folds have both.")
+        if not has_both.any():
+            alone = f"All samples are {labels[truth[0]]!r}"
+            why = alone if len(np.unique(truth)) == 1 else "No fold has both classes, fewer may"
+            sentences.append(f"{why}: there is no AUROC, and nothing is compared.")
         elif not has_both.all():
             both = f"{has_both.sum()} of {len(has_both)} folds"
             sentences.append(f"The AUROC is the mean over the {both} that have both classes.")
@@ -382,15 +357,15 @@ def _of_classes(known: TargetPredictions, constant: Comparison | None) -> list[s
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
     """Trivial baselines of at least half of the samples that solve the task by themselves."""
     key = {0: "r2", 2: "auroc"}.get(len(labels), "balanced_accuracy")
-    most = max((comparison.samples for comparison in comparisons), default=0)
+    most = max((rival.samples for rival in comparisons), default=0)
     solved = dict[str, float]()
     for rival in comparisons:
         enough = rival.groups >= LEAST_GROUPS and 2 * rival.samples >= most
         value = rival.metrics[key].value
         if rival.trivial and not rival.constant and enough and value >= SOLVED[key]:
             solved[rival.name] = value
-    if DEPTH in solved or RICHNESS in solved:
-        solved.pop(DEPTH_AND_RICHNESS, None)
+    if comparison.DEPTH in solved or comparison.RICHNESS in solved:
+        solved.pop(comparison.DEPTH_AND_RICHNESS, None)
     does = "separates the classes" if labels else "explains most of the target"
     title, but = TITLES[key], "the model may have learned this instead of biology."
     return [f'The baseline "{n}" {does} ({title} {number(v)}): {but}' for n, v in solved.items()]

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from aam.device.rng import generator
-from aam.evaluate.metrics import CLASS_MEANS, POOLED, RANKING, Array, Measure, sorted_levels
+from aam.evaluate.metrics import CLASS_MEANS, RANKING, Array, Measure, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
 
 # Weights held at once: 16 MiB stay near the processor.
@@ -61,16 +61,18 @@ Levels = dict[str, tuple[int, Metrics]]
 
 
 def resample_metrics(
-    measure: Measure, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
+    predictions: TargetPredictions, seed: int, repeats: int = 1000, measure: Measure | None = None
 ) -> dict[str, Array]:
-    """Return metrics [1 + repeats]: of the samples as they are, then of as many groups drawn with
-    replacement.
+    """Return metrics [1 + repeats] of samples that have both a truth and a prediction: as they are,
+    then of as many groups drawn with replacement.
 
     The draws depend on the groups and the seed only, so that those of two predictions are paired.
     With fewer than `LEAST_GROUPS` groups nothing is drawn. A draw without one of the classes has no
     `CLASS_MEANS`.
     """
-    _, group = np.unique(groups, return_inverse=True)
+    truth, predicted = predictions.truth, predictions.predicted
+    measure = predictions.measure if measure is None else measure
+    _, group = np.unique(predictions.resampling_units, return_inverse=True)
     count = int(group.max(initial=-1)) + 1
     parts = [measure(truth, predicted, np.ones((1, len(truth))))]
     random = generator(seed, "bootstrap")
@@ -206,10 +208,9 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> Me
     truth, units = predictions.truth, predictions.resampling_units
     groups, result = effective_groups(units), {}
     for name, values in resampled.items():
-        kind = name.removesuffix(POOLED)
-        inflation = inflation_of_difference(predictions) if kind in RANKING else 1.0
-        if kind in SHARES:
-            trials = effective_units(kind, truth, units)
+        inflation = inflation_of_difference(predictions) if name in RANKING else 1.0
+        if name in SHARES:
+            trials = effective_units(name, truth, units)
             result[name] = share_interval(values, trials, groups, len(truth), inflation)
             continue
         if name == "ece" and len(values) > 1:
@@ -218,7 +219,7 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> Me
             rise = values[1:].mean() - values[0]
             values = np.append(values[0], np.maximum(values[1:] - rise, 0.0))
         found = interval(values, predictions.group_count, inflation)
-        if kind in RANKING:
+        if name in RANKING:
             found = Interval(found.value, *np.clip([found.low, found.high], -1.0, 1.0).tolist())
         result[name] = found
     return result
@@ -229,8 +230,7 @@ def metrics_with_intervals(
 ) -> Metrics:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
     known = predictions.complete()
-    of_samples = known.measure, known.truth, known.predicted, known.resampling_units
-    return intervals(known, resample_metrics(*of_samples, seed, repeats))
+    return intervals(known, resample_metrics(known, seed, repeats))
 
 
 def metrics_by_level(

@@ -37,11 +37,6 @@ RANKING = ("pearson", "spearman", "auroc", "auprc")
 # Means over the classes present, which are another metric where a class is absent.
 CLASS_MEANS = frozenset({"balanced_accuracy", "macro_f1"})
 
-# Suffix of a ranking metric over all folds at once.
-POOLED = "_pooled"
-
-TITLES |= {f"{name}{POOLED}": f"{TITLES[name]} (pooled)" for name in RANKING}
-
 CONFIDENCES = 10
 
 
@@ -130,11 +125,11 @@ def _areas(positive: Array, score: Array, weights: Array) -> tuple[Array, Array]
     return 1 - _share(misordered, size * others), auprc
 
 
-def weighted_auroc(positive: Array, score: Array, weights: Array) -> dict[str, Array]:
+def weighted_auroc(positive: Array, score: Array, weights: Array) -> Array:
     """Return the AUROC [R] of scores [N] for bool [N]; NaN unless positives and negatives are
     present.
     """
-    return {"auroc": _areas(positive, score, weights)[0]}
+    return _areas(positive, score, weights)[0]
 
 
 def _by_class(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
@@ -206,30 +201,23 @@ def unweighted_metrics(measure: Measure, truth: Array, predicted: Array) -> dict
     return {name: float(values[0]) for name, values in rows.items()}
 
 
-def by_fold(measure: Measure, fold: Array | None, pooled: bool = True) -> Measure:
-    """Return `measure` with its ranking metrics taken inside each fold [N].
-
-    A ranking metric becomes the mean over the folds that have it, weighted by their samples; over
-    all folds at once it has the same name with `POOLED`. Other metrics are those of all samples.
-    Without `pooled` only the means are returned.
+def by_fold(measure: Measure, fold: Array | None) -> Measure:
+    """Return `measure` with its ranking metrics taken inside each fold [N]: the mean over the folds
+    that have it, weighted by their samples. Other metrics are those of all samples.
     """
     if fold is None or len(levels := np.unique(fold)) < 2:
         return measure
     parts = [fold == level for level in levels]
 
     def stratified(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
-        whole = measure(truth, predicted, weights) if pooled else {}
+        result = measure(truth, predicted, weights)
         inside = [measure(truth[part], predicted[part], weights[:, part]) for part in parts]
         sizes = np.stack([weights[:, part].sum(axis=1) for part in parts])
-        result = {}
-        for name in inside[0]:
-            if name in RANKING:
-                of_folds = np.stack([metrics[name] for metrics in inside])
-                defined = ~np.isnan(of_folds)
-                total = np.where(defined, of_folds * sizes, 0.0).sum(axis=0)
-                result[name] = _share(total, (defined * sizes).sum(axis=0))
-            if pooled:
-                result[f"{name}{POOLED}" if name in RANKING else name] = whole[name]
+        for name in (name for name in RANKING if name in result):
+            of_folds = np.stack([metrics[name] for metrics in inside])
+            defined = ~np.isnan(of_folds)
+            total = np.where(defined, of_folds * sizes, 0.0).sum(axis=0)
+            result[name] = _share(total, (defined * sizes).sum(axis=0))
         return result
 
     return stratified
@@ -240,18 +228,13 @@ regression_metrics = partial(unweighted_metrics, weighted_regression_metrics)
 classification_metrics = partial(unweighted_metrics, weighted_classification_metrics)
 
 
-def per_class(
-    truth: Array, probabilities: Array, labels: Sequence[str], folds: bool = False
-) -> pd.DataFrame:
-    """Return ``samples``, precision, recall, F1, AUROC and AUPRC of each class; NaN where
-    undefined.
-
-    Of several `folds` ranking metrics are pooled, and named so.
+def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> pd.DataFrame:
+    """Return ``samples``, precision, recall, F1, AUROC and AUPRC of each class, over all folds at
+    once; NaN where undefined.
     """
-    columns = {"samples": np.bincount(truth, minlength=len(labels))}
-    for name, values in _by_class(truth, probabilities, np.ones((1, len(truth)))).items():
-        columns[f"{name}{POOLED}" if folds and name in RANKING else name] = values[0]
-    return pd.DataFrame(columns, list(labels))
+    by_class = _by_class(truth, probabilities, np.ones((1, len(truth))))
+    columns = {name: values[0] for name, values in by_class.items()}
+    return pd.DataFrame({"samples": np.bincount(truth, minlength=len(labels)), **columns}, labels)
 
 
 def reliability(truth: Array, probabilities: Array) -> pd.DataFrame:
@@ -267,7 +250,7 @@ def auroc(positive: Array, score: Array) -> float:
     """Return the share of positive-negative pairs that the score puts in order, ties counting half;
     NaN if no pair.
     """
-    return float(_areas(positive, score, np.ones((1, len(score))))[0][0])
+    return float(weighted_auroc(positive, score, np.ones((1, len(score))))[0])
 
 
 def pearson(first: Array, second: Array) -> float:

@@ -525,8 +525,7 @@ def learning_curve(
         for of_folds, drawn_task in filter(None, tasks):
             predicted = drawn_task.predictions(predict)
             result = TargetPredictions(samples.sample_ids, task.truth, predicted, *known).complete()
-            of_result = (result.measure, result.truth, result.predicted, result.resampling_units)
-            drawn.append(resample_metrics(*of_result, seed, REPEATS)[metric])
+            drawn.append(resample_metrics(result, seed, REPEATS)[metric])
             sizes += of_folds
         if not drawn:
             continue

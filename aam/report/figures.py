@@ -13,6 +13,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from scipy.stats import binomtest
 
 from aam.diversity.distances import bray_curtis
 from aam.engine.logger import METRICS
@@ -25,32 +26,14 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
 from aam.predict.baselines import LearningCurve
-from aam.report.charts import (
-    DASHED,
-    LIGHT,
-    RAMP,
-    SOFT,
-    Figure,
-    IntervalRow,
-    bars,
-    data,
-    diagonal,
-    drawn_rows,
-    interval_chart,
-    levels,
-    lines,
-    middle_cut,
-    points,
-    sized,
-    x_axis,
-    y_axis,
-)
+from aam.report import charts
+from aam.report.charts import LIGHT, RAMP, Figure, IntervalRow
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200
 
-# More classes than these are no picture; have no room for numbers of samples, or for any text.
-MOST_CLASSES, MOST_WITH_COUNTS, MOST_WITH_TEXT = 40, 5, 8
+# More classes than these are no picture, or have no room for text in the cells.
+MOST_CLASSES, MOST_WITH_TEXT = 40, 8
 
 # Longest name of a class in a legend.
 LONGEST_NAME = 24
@@ -88,7 +71,7 @@ def _colours_of(values: Array | None) -> dict[str, int]:
 def scatter_figure(result: Evaluation) -> Figure:
     """Predicted against true values, coloured by batch, with conformal intervals."""
     names, complete = result.names, result.complete
-    part = complete.at(drawn_rows(len(complete.truth)))
+    part = complete.at(charts.drawn_rows(len(complete.truth)))
     colours, rows = _colours_of(complete.batch), list[dict[str, Any]]()
     for at, sample in enumerate(part.sample_ids):
         truth, predicted = float(part.truth[at]), float(part.predicted[at])
@@ -104,13 +87,13 @@ def scatter_figure(result: Evaluation) -> Figure:
         caption += f" Vertical lines are {100 * CONFORMAL_LEVEL:.0f} % conformal intervals."
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
-    axes = x_axis(f"true {names.target}"), y_axis(f"predicted {names.target}")
-    exact = diagonal(float(complete.truth.min()), float(complete.truth.max()))
-    marks = points(rows, axes, levels("batch", colours) if colours else {})
+    axes = charts.x_axis(f"true {names.target}"), charts.y_axis(f"predicted {names.target}")
+    exact = charts.diagonal(float(complete.truth.min()), float(complete.truth.max()))
+    marks = charts.points(rows, axes, charts.levels("batch", colours) if colours else {})
     return Figure(
         "predicted",
         f"Predicted against true {names.target}",
-        sized(exact, bars(rows, color=SOFT, opacity=0.28), marks),
+        charts.sized(exact, charts.bars(rows, color=charts.SOFT, opacity=0.28), marks),
         caption,
     )
 
@@ -128,7 +111,7 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
         positive, score = complete.truth == k, complete.predicted[:, k]
         false, found, _ = roc_curve(positive, score, drop_intermediate=False)
         area = number(metrics.auroc(positive, score))
-        name = f"{middle_cut(complete.labels[k], LONGEST_NAME)}: {area}"
+        name = f"{charts.middle_cut(complete.labels[k], LONGEST_NAME)}: {area}"
         # Names that were cut may be equal.
         name = f"{name} ({k + 1})" if name in colours else name
         colours[name] = 0 if binary else k
@@ -141,51 +124,54 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
     if complete.cross_validated:
         title = "AUROC (pooled)"
         caption += " Samples of all folds are pooled here; elsewhere AUROC is the mean over folds."
-    drawn = lines(curves).encode(
-        x=x_axis("false positive rate", **SHARE),
-        y=y_axis("true positive rate", **SHARE),
-        color=levels("series", colours)["color"].title(title),
+    drawn = charts.lines(curves).encode(
+        x=charts.x_axis("false positive rate", **SHARE),
+        y=charts.y_axis("true positive rate", **SHARE),
+        color=charts.levels("series", colours)["color"].title(title),
     )
-    return [Figure("roc", "ROC curve", sized(diagonal(0, 1), drawn), caption)]
+    return [Figure("roc", "ROC curve", charts.sized(charts.diagonal(0, 1), drawn), caption)]
 
 
 def reliability_figure(complete: TargetPredictions) -> Figure:
     """Accuracy against the probability of the chosen class, with 95 % intervals (Wilson 1927)."""
-    rows, z = list[dict[str, Any]](), 1.96
+    rows = list[dict[str, Any]]()
     for level, x, y, count in metrics.reliability(complete.truth, complete.predicted).itertuples():
-        centre = (y + z**2 / (2 * count)) / (1 + z**2 / count)
-        half = z / (1 + z**2 / count) * (y * (1 - y) / count + z**2 / (4 * count**2)) ** 0.5
+        limits = binomtest(round(y * count), count).proportion_ci(method="wilson")
         tip = f"{level / 10:.1f} to {(level + 1) / 10:.1f}: {number(y)} of {count}"
-        rows.append({"x": x, "y": y, "low": centre - half, "high": centre + half, "tip": tip})
-    axes = x_axis("probability of the chosen class", **SHARE), y_axis("share right", **SHARE)
-    marks = points(rows, axes, {}, color=LIGHT[0], opacity=1)
+        rows.append({"x": x, "y": y, "low": limits.low, "high": limits.high, "tip": tip})
+    axes = (
+        charts.x_axis("probability of the chosen class", **SHARE),
+        charts.y_axis("share right", **SHARE),
+    )
+    marks = charts.points(rows, axes, {}, color=LIGHT[0], opacity=1)
     return Figure(
         "reliability",
         "Reliability of the probabilities",
-        sized(diagonal(0, 1), bars(rows, color=LIGHT[0], strokeWidth=1.5), marks),
+        charts.sized(
+            charts.diagonal(0, 1), charts.bars(rows, color=LIGHT[0], strokeWidth=1.5), marks
+        ),
         "Each point is a tenth of the range of probabilities; bars are 95 % intervals for "
         "independent samples. Below the dashed line the model is too confident.",
     )
 
 
 def confusion_figure(complete: TargetPredictions) -> Figure:
-    """Confusion matrix: percentages of each true class, which shade the cells, and counts."""
+    """Confusion matrix: percentages of each true class, which shade the cells."""
     from sklearn.metrics import confusion_matrix
 
     labels, chosen = complete.labels, complete.predicted.argmax(axis=1)
     counts = confusion_matrix(complete.truth, chosen, labels=range(len(labels)))
     sizes, rows = counts.sum(axis=1).tolist(), list[dict[str, object]]()
     shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
-    with_counts, with_text = len(labels) <= MOST_WITH_COUNTS, len(labels) <= MOST_WITH_TEXT
+    with_text = len(labels) <= MOST_WITH_TEXT
     for (row, column), count in np.ndenumerate(counts):
         true, predicted, share = labels[row], labels[column], float(shares[row, column])
         tip = f"{true} called {predicted}: {count} of {sizes[row]}, {100 * share:.0f} %"
-        name = true if with_counts else f"{true} ({sizes[row]})"
-        texts = {"percent": f"{100 * share:.0f} %", "count": f"n = {count}", "tip": tip}
-        rows.append({"true": name, "predicted": predicted, "share": share, **texts})
+        texts = {"true": f"{true} ({sizes[row]})", "percent": f"{100 * share:.0f} %", "tip": tip}
+        rows.append({"predicted": predicted, "share": share, **texts})
     bare: dict[str, Any] = {"ticks": False, "domain": False}
     across = alt.Axis(labelAngle=-60 if len(labels) > 2 else 0, labelLimit=110, **bare)
-    chart = alt.Chart(data(rows)).encode(
+    chart = alt.Chart(charts.data(rows)).encode(
         alt.X("predicted:N", sort=list(labels), title="predicted class", axis=across),
         alt.Y("true:N", sort=None, title="true class", axis=alt.Axis(labelLimit=150, **bare)),
     )
@@ -196,14 +182,13 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     cells = chart.mark_rect(aria=True, color=LIGHT[0])
     layers = [cells.encode(alt.Description("tip:N"), opacity=shade)]
     if with_text:
-        layers.append(chart.mark_text(yOffset=-8 * with_counts).encode(alt.Text("percent:N")))
-    if with_counts:
-        layers.append(chart.mark_text(yOffset=9).encode(alt.Text("count:N")))
+        layers.append(chart.mark_text().encode(alt.Text("percent:N")))
     return Figure(
         "confusion",
         "True and predicted class",
-        sized(*layers),
-        "Each row is a true class, with the percentage of its samples by predicted class.",
+        charts.sized(*layers),
+        "Each row is a true class, with the number of its samples and the percentage by predicted "
+        "class.",
     )
 
 
@@ -223,7 +208,7 @@ def differences_figure(result: Evaluation) -> list[Figure]:
         Figure(
             "differences",
             f"Differences of {title} from baselines",
-            interval_chart(rows, axis, 0.0, list(legend.items())),
+            charts.interval_chart(rows, axis, 0.0, list(legend.items())),
             f"{side} of the line the model is better; if a bar includes it, no difference is "
             "shown. Bars have the level of the test.",
         )
@@ -252,9 +237,9 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
     ends = float(known["groups"].iloc[0]), 2 * float(known["groups"].iloc[-1])
     sizes = np.linspace(*ends, MOST_STEPS // 4).tolist()
     law = [("", size, curve.expected(size).value) for size in sizes]
-    axes = x_axis(f"training groups ({name})"), y_axis(title)
-    layers = [lines(law, **DASHED)] if math.isfinite(law[0][2]) else []
-    layers.append(bars(rows, color=LIGHT[0], strokeWidth=1.5))
+    axes = charts.x_axis(f"training groups ({name})"), charts.y_axis(title)
+    layers = [charts.lines(law, **charts.DASHED)] if math.isfinite(law[0][2]) else []
+    layers.append(charts.bars(rows, color=LIGHT[0], strokeWidth=1.5))
     about = (
         "Points are means over draws of groups, bars 95 % intervals. The dashed line is a power "
     )
@@ -262,7 +247,7 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
     return Figure(
         "learning-curve",
         f"{title} by the number of training groups",
-        sized(*layers, points(rows, axes, {}, color=LIGHT[0], opacity=1)),
+        charts.sized(*layers, charts.points(rows, axes, {}, color=LIGHT[0], opacity=1)),
         " ".join([about, *curve.sentences(name)]),
     )
 
@@ -353,12 +338,12 @@ def sample_figures(result: Evaluation, around: pd.DataFrame | None) -> list[Figu
     if len(around) < len(row_of):
         caption += f" {len(around)} of {len(row_of)} samples are drawn: those predicted worst and "
         caption += "a random part of the others."
-    figures, axes = [], (x_axis(around.columns[0]), y_axis(around.columns[1]))
+    figures, axes = [], (charts.x_axis(around.columns[0]), charts.y_axis(around.columns[1]))
     for file, name, kinds, colours in _colourings(result, part):
         drawn = zip(around.to_numpy().tolist(), kinds, part.sample_ids, strict=True)
         rows = [{"x": x, "y": y, "kind": k, "tip": f"{id_}: {k}"} for (x, y), k, id_ in drawn]
         title = f"The samples, coloured by {name}"
-        chart = sized(points(rows, axes, levels("kind", colours)))
+        chart = charts.sized(charts.points(rows, axes, charts.levels("kind", colours)))
         figures.append(Figure(f"samples-by-{file}", title, chart, caption))
     return figures
 
@@ -405,9 +390,9 @@ def loss_figures(runs: Mapping[str, Sequence[Record]]) -> list[Figure]:
                 rows.append({**drawn, "kind": called, "run": f"{name} {kind}"})
     if not any(row["kind"] == "validation" for row in rows):
         return []
-    chart = alt.Chart(data(rows))
-    axes = {"x": x_axis("epoch", nice=False), "y": y_axis("loss")}
-    colour = levels("kind", {"training": 0, "validation": 1})["color"]
+    chart = alt.Chart(charts.data(rows))
+    axes = {"x": charts.x_axis("epoch", nice=False), "y": charts.y_axis("loss")}
+    colour = charts.levels("kind", {"training": 0, "validation": 1})["color"]
     curves = chart.mark_line(strokeWidth=2 if len(runs) == 1 else 1.3)
     kept = chart.transform_filter("datum.tip !== ''").mark_point(
         aria=True, opacity=1, color=LIGHT[1]
@@ -418,7 +403,7 @@ def loss_figures(runs: Mapping[str, Sequence[Record]]) -> list[Figure]:
         Figure(
             "loss",
             "Loss",
-            sized(
+            charts.sized(
                 curves.encode(alt.Detail("run:N"), color=colour, **axes),
                 kept.encode(alt.Description("tip:N"), **axes),
             ),

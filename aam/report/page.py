@@ -250,14 +250,15 @@ def _class_table(result: Evaluation) -> list[Table]:
     complete = result.complete
     if not complete.labels:
         return []
-    folds = complete.cross_validated
-    by_class = per_class(complete.truth, complete.predicted, complete.labels, folds)
+    by_class = per_class(complete.truth, complete.predicted, complete.labels)
     rows = [
         (str(label), str(int(samples)), *map(number, values))
         for label, samples, *values in by_class.itertuples()
     ]
     header = ("class", "samples", *(TITLES[name] for name in by_class.columns[1:]))
-    return [Table("Each class against all others", header, tuple(rows), "levels")]
+    title = "Each class against all others"
+    title += ", over all folds at once" if complete.cross_validated else ""
+    return [Table(title, header, tuple(rows), "levels")]
 
 
 def _dropped_table(dropped: Mapping[str, tuple[int, int]]) -> list[Table]:

@@ -47,8 +47,6 @@ class TrainingReport:
     Attributes
     ----------
     prepared : Folds
-    command : str
-        ``train``.
     path : Path
         The run directory.
     warnings : list of str
@@ -56,7 +54,6 @@ class TrainingReport:
     """
 
     prepared: Folds[FineTuneConfig]
-    command: str
     path: Path
     warnings: list[str]
     models: dict[Path, SavedModel] = field(default_factory=dict)
@@ -94,12 +91,12 @@ class TrainingReport:
         prepared, config, study = self.prepared, self.prepared.config, self.prepared.study
         named = [result.names.target for result in targets]
         folders = prepared.folders(self.path).items()
-        task = {"command": self.command}
+        task = {"command": "train"}
         task["targets"] = ", ".join(config.targets.metadata_column) or "none"
         if targets:
             task["models that predict together"] = in_words(config.targets.members)
         return ReportData(
-            title=f"aam {self.command}",
+            title="aam train",
             task=task,
             data=prepared.inputs_by_name,
             split=prepared.sizes_by_name,

@@ -84,14 +84,8 @@ def edge_coverage(
     draw, limits = np.random.default_rng([samples, positives]), []
     for study in range(studies):
         given = edge_study(draw, key, value, samples, positives)
-        found = intervals.resample_metrics(
-            given.measure if key == "accuracy" else ranked_auroc,
-            given.truth,
-            given.predicted,
-            given.resampling_units,
-            study,
-            500,
-        )
+        measure = None if key == "accuracy" else ranked_auroc
+        found = intervals.resample_metrics(given, study, 500, measure)
         one = intervals.intervals(given, {key: found[key]})[key]
         limits.append((one.low, one.high))
     low, high = np.transpose(limits)
@@ -102,7 +96,7 @@ def ranked_auroc(
     truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The AUROC alone, which is faster than all metrics."""
-    return metrics.weighted_auroc(truth == 1, predicted[:, 1], weights)
+    return {"auroc": metrics.weighted_auroc(truth == 1, predicted[:, 1], weights)}
 
 
 # n, positives, groups that share a class (none: each sample is one).

@@ -42,8 +42,8 @@ def mean_only(truth, predicted, weights) -> dict[str, np.ndarray]:
 
 
 def interval_of_mean(error, groups, seed=0, repeats=1000) -> intervals.Interval:
-    truth = np.zeros(len(error))
-    drawn = intervals.resample_metrics(mean_only, truth, error, groups, seed, repeats)["mean"]
+    given = predictions_of(np.zeros(len(error)), error, groups=groups)
+    drawn = intervals.resample_metrics(given, seed, repeats, mean_only)["mean"]
     return intervals.interval(drawn, len(np.unique(groups)))
 
 
@@ -66,8 +66,7 @@ def test_limits_of_the_calibration_error_hold_it():
     draw = np.random.default_rng(0)
     share = draw.uniform(size=300)
     given = scored((draw.uniform(size=300) < share).astype(int), share)
-    of_samples = (given.measure, given.truth, given.predicted, given.resampling_units)
-    resampled = intervals.resample_metrics(*of_samples, 0)["ece"]
+    resampled = intervals.resample_metrics(given, 0)["ece"]
     error = metrics_with_intervals(given, seed=0)["ece"]
     assert np.percentile(resampled[1:], 20) > error.value
     assert 0 <= error.low < error.value < error.high
@@ -118,19 +117,20 @@ def null_study(seed: int, numeric: bool) -> TargetPredictions:
 def test_without_signal_the_mean_over_folds_is_chance_and_its_interval_covers_it(
     numeric: bool, key: str, chance: float
 ):
-    """150 null targets: the pooled metric lies below chance, the mean over folds does not."""
-    studies = [
-        metrics_with_intervals(null_study(seed, numeric), seed, repeats=200) for seed in range(150)
-    ]
+    """150 null targets: the metric over all folds at once lies below chance, the mean over folds
+    does not.
+    """
+    given = [null_study(seed, numeric) for seed in range(150)]
+    studies = [metrics_with_intervals(study, 0, repeats=200) for study in given]
+    at_once = [metrics_with_intervals(replace(study, fold=None), 0, repeats=0) for study in given]
     values = np.array([study[key].value for study in studies])
-    pooled = np.array([study[f"{key}_pooled"].value for study in studies])
     covered = np.mean([study[key].low <= chance <= study[key].high for study in studies])
     assert abs(values.mean() - chance) < (0.02 if numeric else 0.01)
-    assert pooled.mean() < values.mean()
+    assert np.mean([study[key].value for study in at_once]) < values.mean()
     assert 0.93 <= covered <= (0.98 if numeric else 1)
 
 
-def test_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands_beside_it():
+def test_the_mean_over_folds_is_weighted_by_samples():
     given = null_study(0, numeric=False)
     given = given.at(np.flatnonzero((given.fold != 0) | (np.arange(100) < 40)))
     values = metrics_with_intervals(given, 0, repeats=20)
@@ -139,8 +139,6 @@ def test_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands
     areas = [metrics.auroc(positive[part], score[part]) for part in parts]
     mean = np.average(areas, weights=[part.sum() for part in parts])
     assert values["auroc"].value == pytest.approx(mean)
-    assert values["auroc_pooled"].value == pytest.approx(metrics.auroc(positive, score))
-    assert "auroc_pooled" not in metrics_with_intervals(given.at(parts[1]), 0, repeats=20)
 
 
 def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():

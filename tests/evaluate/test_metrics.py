@@ -153,14 +153,6 @@ def test_values_that_have_no_square_give_no_warning():
     assert plain_json(scores) == {**scores, **missing}
 
 
-def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
-    truth, shares = classes(0, number=2)
-    plain, pooled = (metrics.per_class(truth, shares, "ab", folds) for folds in (False, True))
-    names = ["samples", "precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
-    assert list(pooled) == names
-    assert np.array_equal(pooled, plain)
-
-
 def test_levels_that_are_no_number_stand_behind_those_that_are():
     levels = np.array(["nan", "10", "b", "9", "inf", "1e-3"])
     assert sorted_levels(levels) == ["1e-3", "9", "10", "b", "inf", "nan"]

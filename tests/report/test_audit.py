@@ -148,7 +148,7 @@ def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
     options |= {"study_column": "site", "group_column": "host", "rarefy_depth": 500}
     config = configured(FineTuneConfig(), options, "train")
     inputs = Inputs((sample_table(table, need_sequences=False),), metadata=metadata_from(metadata))
-    report = TrainingReport(load_folds(config, inputs=inputs), "train", tmp_path, [])
+    report = TrainingReport(load_folds(config, inputs=inputs), tmp_path, [])
     (found,) = report._audits(["status"]).values()
     scores = found.frame.set_index("column").loc["site"]
     assert scores["random"] > 0.8
