@@ -97,7 +97,7 @@ def batch_unifrac(
     branches, counts_by_tip = unifrac.on_tree(phylogeny, tips, counts, options.root_length)
     layout, counts_by_tip = unifrac.local_layout(branches, counts_by_tip)
     right = unifrac.metric_of(options).read(layout, counts_by_tip, np.float64)
-    everything = len(right.total[rows]) == len(right.total)
+    everything = len(right.height[rows]) == len(right.height)
     left = right if everything else right.of(rows)
     result = unifrac.between(layout, left, right, options, multiply_on(torch.device("cpu")))
     if everything:

@@ -204,24 +204,19 @@ def _below(counts: sparse.csr_matrix, lo: Ints, hi: Ints) -> Reads:
     return reads
 
 
-def reads_below(
-    layout: Layout, counts: sparse.csr_matrix
-) -> tuple[Reads, sparse.csr_matrix, Reads]:
+def reads_below(layout: Layout, counts: sparse.csr_matrix) -> tuple[Reads, sparse.csr_matrix]:
     """Return the reads of some samples, from their counts by tip, CSR [B, U].
 
     Returns
     -------
     common : int [C, B]
     rare : csr [B, R]
-    total : int [B]
-        Reads of each sample on the tree.
     """
     columns = layout.interval[counts.indices]
     intervals = int(layout.interval.max(initial=-1)) + 1
     parts, shape = (counts.data, columns, counts.indptr), (counts.shape[0], intervals)
     by_interval = sparse.csr_matrix(parts, shape=shape)
-    total = np.asarray(counts.sum(axis=1, dtype=counts.dtype)).ravel()
-    return _below(by_interval, layout.lo, layout.hi), (counts @ layout.rare).tocsr(), total
+    return _below(by_interval, layout.lo, layout.hi), (counts @ layout.rare).tocsr()
 
 
 def local_layout(branches: Branches, counts: sparse.csr_matrix) -> tuple[Layout, sparse.csr_matrix]:
@@ -271,18 +266,15 @@ class Input:
         The same of the rare branches, presence as 1.
     height : float64 [B]
         Sum over branches of the length times presence, share, or share to the power alpha.
-    total : int [B]
     """
 
     common: npt.NDArray[Any]
     rare: sparse.csr_matrix
     height: Floats
-    total: npt.NDArray[Any]
 
     def of(self, rows: slice) -> Input:
         """Return the input from some of the samples."""
-        parts = (self.common[:, rows], self.rare[rows], self.height[rows], self.total[rows])
-        return Input(*parts)
+        return Input(self.common[:, rows], self.rare[rows], self.height[rows])
 
 
 class Unweighted:
@@ -292,17 +284,17 @@ class Unweighted:
 
     def read(self, layout: Layout, counts: sparse.csr_matrix, dtype: npt.DTypeLike) -> Input:
         """Return the presence of each branch."""
-        below, rare, total = reads_below(layout, counts)
+        below, rare = reads_below(layout, counts)
         rare, common = rare.astype(np.float64), below > 0
         rare.data[:] = 1.0
         # By einsum, not by a product: BLAS would start threads for it.
         height = np.einsum("e,eb->b", layout.length, common.astype(np.float64))
         height += rare @ layout.rare_length
-        return Input(common, rare, height, total)
+        return Input(common, rare, height)
 
     def compare(self, layout: Layout, left: Input, right: Input, multiply: Multiply) -> Floats:
         """Return the distances [I, J]."""
-        shared = np.zeros((len(left.total), len(right.total)))
+        shared = np.zeros((len(left.height), len(right.height)))
         # A group of the layout's lengths sums exactly in float32 where they were rounded for it.
         real = np.float32 if layout.single else np.float64
         for rows in groups(len(layout.length)):
@@ -315,12 +307,13 @@ class Unweighted:
         return _ratio(union - shared, union)
 
 
-def _shares(layout: Layout, counts: sparse.csr_matrix) -> tuple[Floats, sparse.csr_matrix, Reads]:
-    """Return the shares of reads below common and below rare branches, and the reads."""
-    common, rare, total = reads_below(layout, counts)
+def _shares(layout: Layout, counts: sparse.csr_matrix) -> tuple[Floats, sparse.csr_matrix]:
+    """Return the shares of reads below common and below rare branches."""
+    common, rare = reads_below(layout, counts)
+    total = np.asarray(counts.sum(axis=1, dtype=counts.dtype)).ravel()
     reads, rare = np.maximum(total, 1).astype(np.float64), rare.astype(np.float64)
     rare.data /= np.repeat(reads, np.diff(rare.indptr))
-    return common / reads, rare, total
+    return common / reads, rare
 
 
 @dataclass(frozen=True)
@@ -331,17 +324,17 @@ class Weighted:
 
     def read(self, layout: Layout, counts: sparse.csr_matrix, dtype: npt.DTypeLike) -> Input:
         """Return shares of reads times lengths."""
-        share, rare, total = _shares(layout, counts)
+        share, rare = _shares(layout, counts)
         share *= layout.length[:, None]
         rare.data *= layout.rare_length[rare.indices]
         common = share.astype(dtype, copy=False)
         # The sum of the compared numbers, so that rounding cancels between similar samples.
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
-        return Input(common, rare, height, total)
+        return Input(common, rare, height)
 
     def compare(self, layout: Layout, left: Input, right: Input, multiply: Multiply) -> Floats:
         """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``."""
-        overlap = np.zeros((len(left.total), len(right.total)))
+        overlap = np.zeros((len(left.height), len(right.height)))
         for sample, _, mine, theirs in _rows_of(left, right):
             np.minimum(theirs, mine, out=theirs)
             _add_rows(overlap[sample], theirs)
@@ -360,10 +353,10 @@ class Generalized:
 
     def read(self, layout: Layout, counts: sparse.csr_matrix, dtype: npt.DTypeLike) -> Input:
         """Return shares of reads."""
-        share, rare, total = _shares(layout, counts)
+        share, rare = _shares(layout, counts)
         height = np.einsum("e,eb->b", layout.length, _power(share, self.alpha))
         height += _with_data(rare, _power(rare.data, self.alpha)) @ layout.rare_length
-        return Input(share.astype(dtype, copy=False), rare, height, total)
+        return Input(share.astype(dtype, copy=False), rare, height)
 
     def compare(self, layout: Layout, left: Input, right: Input, multiply: Multiply) -> Floats:
         """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``.
@@ -460,7 +453,7 @@ def _rare_pairs(left: Input, right: Input) -> Iterator[tuple[Ints, Ints, Floats,
         entry = np.repeat(np.arange(start, stop), times[start:stop])
         branch = left.rare.indices[entry]
         place = np.arange(len(entry)) - (ends - times)[entry] + before + columns.indptr[branch]
-        cell = sample[entry] * len(right.total) + columns.indices[place]
+        cell = sample[entry] * len(right.height) + columns.indices[place]
         yield cell, branch, left.rare.data[entry], columns.data[place]
         start = stop
 

@@ -14,9 +14,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from aam.data.table import fit_length, make_table, read_table, select_samples, write_biom
+from aam.io.packed import write_artifact
 from tests.data import small_tables
 from tests.data.small_tables import COUNTS, SAMPLES, SEQUENCES, biom_table, dense, save_hdf5
-from tests.io.archives import archive
 from tests.refusals import refusal
 
 ORDER, refused = small_tables.ORDER, small_tables.refused
@@ -47,7 +47,7 @@ def as_qza(table: biom.Table, path: Path, version: int) -> None:
     blob = table.to_json("test").encode()
     if version == 2:
         blob = save_hdf5(table, path.with_suffix(".inner")).read_bytes()
-    archive(path, "FeatureTable[Frequency]", "feature-table.biom", blob)
+    write_artifact(path, "FeatureTable[Frequency]", "F", {"feature-table.biom": blob})
 
 
 FORMATS = {
@@ -164,7 +164,7 @@ def test_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path, end, mark):
 
 def test_other_artifacts_are_refused_with_the_reason(tmp_path):
     path = tmp_path / "t.qza"
-    archive(path, "FeatureTable[RelativeFrequency]", "feature-table.biom", b"x")
+    write_artifact(path, "FeatureTable[RelativeFrequency]", "F", {"feature-table.biom": b"x"})
     message = refused(path)
     assert "holds FeatureTable[RelativeFrequency], expected FeatureTable[Frequency]" in message
     assert "rarefaction needs counts" in message

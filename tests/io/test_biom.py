@@ -5,7 +5,6 @@ equal bytes.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import biom
 import h5py
@@ -188,21 +187,15 @@ def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_seque
 # --- writing -----------------------------------------------------------------------------------
 
 
-def write(path: Path, counts: sparse.csr_matrix) -> Path:
-    samples, features = (
-        [f"{kind}{i}" for i in range(counts.shape[k])] for k, kind in enumerate("sf")
-    )
-    write_hdf5(path, counts, samples, features)
-    return path
-
-
 def test_the_bytes_are_those_of_biom_format_on_every_day(tmp_path):
     rng = np.random.default_rng(0)
     counts = rng.poisson(30, (500, 90)) * (rng.random((500, 90)) < 0.6)
     counts[7], counts[:, 5] = 0, 0
-    table = biom_table(counts, [f"s{i}" for i in range(500)], [f"f{i}" for i in range(90)])
+    samples, features = [f"s{i}" for i in range(500)], [f"f{i}" for i in range(90)]
+    table = biom_table(counts, samples, features)
     with (tmp_path / "biom").open("w+b") as target, h5py.File(target, "w") as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)
-    path = write(tmp_path / "table.biom", sparse.csr_matrix(counts))
+    path = tmp_path / "table.biom"
+    write_hdf5(path, sparse.csr_matrix(counts), samples, features)
     assert path.read_bytes() == (tmp_path / "biom").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["biom", "table.biom"]

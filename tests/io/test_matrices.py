@@ -11,8 +11,7 @@ from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError
 from aam.io import matrices
 from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
-from aam.io.packed import read_artifact
-from tests.io.archives import archive
+from aam.io.packed import read_artifact, write_artifact
 from tests.refusals import refusal
 
 IDS = ("s1", "007", "a b", "é,x")
@@ -248,7 +247,7 @@ def test_broken_hdf5_files(tmp_path):
 
 
 def test_other_archives_endings_and_absent_files(tmp_path):
-    archive(tmp_path / "D.qza", "Phylogeny[Rooted]", "tree.nwk", b"(a:1,b:1);")
+    write_artifact(tmp_path / "D.qza", "Phylogeny[Rooted]", "F", {"tree.nwk": b"(a:1,b:1);"})
     assert "expected DistanceMatrix" in refusal(read_distances, tmp_path / "D.qza")
     with zipfile.ZipFile(tmp_path / "D.npz", "w"):
         pass

@@ -14,7 +14,7 @@ from skbio.metadata import NumericMetadataColumn, SampleMetadata
 
 from aam.errors import InputError
 from aam.io.metadata import Metadata, align, is_missing, is_number, may_be_missing, read_metadata
-from tests.io.archives import archive
+from aam.io.packed import write_artifact
 from tests.refusals import refusal
 
 QIIME2_FILES = Path(skbio.metadata.__file__).parent / "tests" / "data"
@@ -164,11 +164,13 @@ def test_all_problems_at_once(read):
 
 def test_artifacts(tmp_path, table):
     path = tmp_path / "metadata.qza"
-    archive(path, "ImmutableMetadata", "metadata.tsv", TABLE.encode())
+    write_artifact(path, "ImmutableMetadata", "F", {"metadata.tsv": TABLE.encode()})
     assert read_metadata(path).columns == table.columns
-    archive(path, "SampleData[AlphaDiversity]", "alpha-diversity.tsv", b"\tpd\ns1\t2\n")
+    write_artifact(
+        path, "SampleData[AlphaDiversity]", "F", {"alpha-diversity.tsv": b"\tpd\ns1\t2\n"}
+    )
     assert read_metadata(path).columns == {"pd": ("2",)}
-    archive(path, "FeatureTable[Frequency]", "feature-table.biom", b"")
+    write_artifact(path, "FeatureTable[Frequency]", "F", {"feature-table.biom": b""})
     assert "expected ImmutableMetadata or SampleData" in refusal(read_metadata, path)
 
 

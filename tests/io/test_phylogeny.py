@@ -9,10 +9,10 @@ import pytest
 from skbio import TreeNode
 
 from aam.errors import InputError
+from aam.io.packed import write_artifact
 from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
 from aam.io.text import md5
 from tests.data.small_trees import depths, random_newick, skbio_tree
-from tests.io.archives import archive
 from tests.refusals import refusal
 
 
@@ -105,13 +105,13 @@ def test_bad_trees_name_the_place(text, message):
 def test_files_with_byte_order_mark_and_archives(tmp_path):
     plain, packed = tmp_path / "t.nwk", tmp_path / "t.qza"
     plain.write_bytes(b"\xef\xbb\xbf(a:1,\r\nb:2)\r\n;\r\n")
-    archive(packed, "Phylogeny[Rooted]", "tree.nwk", b"(a:1,b:2);\n")
+    write_artifact(packed, "Phylogeny[Rooted]", "F", {"tree.nwk": b"(a:1,b:2);\n"})
     assert read_tree(plain).tips == read_tree(packed).tips == ("a", "b")
 
 
 def test_unrooted_archives_need_midpoint_rooting(tmp_path):
     path = tmp_path / "t.qza"
-    archive(path, "Phylogeny[Unrooted]", "tree.nwk", b"(a:1,b:2,c:3);")
+    write_artifact(path, "Phylogeny[Unrooted]", "F", {"tree.nwk": b"(a:1,b:2,c:3);"})
     assert "--midpoint-root" in refusal(read_tree, path)
     assert depths(read_tree(path, midpoint=True)) == {"a": 1.5, "b": 2.5, "c": 2.5}
 

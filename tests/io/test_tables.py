@@ -10,9 +10,9 @@ import pytest
 
 from aam.data.table import read_table
 from aam.io import text
+from aam.io.packed import write_artifact
 from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, refused, save_hdf5
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
-from tests.io.archives import archive
 
 R_OBJECTS = [gzip.compress(blob, mtime=0) for blob in (b"X\n\0\0\0\3\0\4\1\2", b"RDX3\nX\n")]
 BLANKS = """cells of '"s1" "s2"' are separated by blanks, as write.table of R"""
@@ -156,7 +156,7 @@ def test_sequences_from_a_file(tmp_path, kind):
     text = "".join([*records, ">unused\nACXX--\n"]).encode()
     fasta = tmp_path / "rep-seqs"
     if kind == "qza":
-        archive(fasta, "FeatureData[Sequence]", "dna-sequences.fasta", text)
+        write_artifact(fasta, "FeatureData[Sequence]", "F", {"dna-sequences.fasta": text})
     else:
         fasta.write_bytes(gzip.compress(text, mtime=0) if kind == "gzip" else text)
     table = read_table(path, sequences=fasta)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aam.io.packed import write_artifact
 from aam.io.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
-from tests.io.archives import archive
 from tests.refusals import refusal
 
 TEXT = "Feature ID\tTaxon\tConfidence\na\tk__B; p__F; g__; s__\t0.9\nACGT\tk__B \t1\n"
@@ -25,7 +25,7 @@ def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
     text = f"{TEXT}\t\t\n{md5('TTTT')}\tk__Archaea; p__X\t1\n"
     path = tmp_path / f"taxonomy{suffix}"
     if suffix == ".qza":
-        archive(path, "FeatureData[Taxonomy]", "taxonomy.tsv", text.encode())
+        write_artifact(path, "FeatureData[Taxonomy]", "F", {"taxonomy.tsv": text.encode()})
     else:
         path.write_text(text)
     taxonomy = read_taxonomy(path)

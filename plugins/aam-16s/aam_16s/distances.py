@@ -79,7 +79,7 @@ def _input(
         )
         common = np.ascontiguousarray(common * length)
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
-    return Input(common, rare, height, total)
+    return Input(common, rare, height)
 
 
 def _between(layout: Layout, left: Input, right: Input, metric: PlacedMetric) -> Floats:
