@@ -307,16 +307,16 @@ def make_task(
     for name in sorted(filter(None, {columns.group, columns.batch})):
         levels[name] = not_none(predictions.column_values(metadata, name, ids))
     return Task(
-        predictions.truth_of(metadata, spec, ids),
-        spec.labels,
-        [Fold(*sides) for sides in held_out],
-        study.table.depths[rows],
-        rarefied_richness(study, rows),
-        levels,
-        predictions.group_values(metadata, columns.group, ids),
-        predictions.column_values(metadata, columns.study, ids),
-        covariates,
-        replace(Samples.of_study(study, rows), covariates=covariates),
+        truth=predictions.truth_of(metadata, spec, ids),
+        labels=spec.labels,
+        folds=[Fold(*sides) for sides in held_out],
+        depth=study.table.depths[rows],
+        richness=rarefied_richness(study, rows),
+        levels=levels,
+        groups=predictions.group_values(metadata, columns.group, ids),
+        studies=predictions.column_values(metadata, columns.study, ids),
+        covariates=covariates,
+        samples=replace(Samples.of_study(study, rows), covariates=covariates),
     )
 
 
@@ -363,8 +363,7 @@ def baselines_by_target(
         for baseline, ids in found:
             # The last row stands for samples that the baseline lacks.
             missing = np.full_like(baseline.predicted[:1], math.nan)
-            place = {name: row for row, name in enumerate(ids)}
-            rows = [place.get(name, -1) for name in table.sample_ids]
+            rows = pd.Index(ids).get_indexer(list(table.sample_ids))
             predicted = np.concatenate([baseline.predicted, missing])[rows]
             baselines.append(replace(baseline, predicted=predicted))
         result[spec.name] = tuple(baselines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -66,14 +66,12 @@ class Samples:
 
     @classmethod
     def of(cls, X: Any) -> Samples:
-        """Samples of whatever scikit-learn users have: `Samples`, a table with `counts`,
-        `sample_ids` and `feature_ids`, a DataFrame of samples by features, or a matrix [n, F].
+        """Samples of what scikit-learn users have: `Samples`, a DataFrame of samples by features,
+        or a matrix [n, F].
         """
         if isinstance(X, Samples):
             return X
-        if hasattr(X, "feature_ids") and hasattr(X, "counts"):
-            counts, ids, names = X.counts, X.sample_ids, getattr(X, "names", X.feature_ids)
-        elif hasattr(X, "iloc"):
+        if hasattr(X, "iloc"):
             counts, ids, names = X.to_numpy(), X.index, X.columns
         else:
             counts = X if sparse.issparse(X) else np.asarray(X)
@@ -149,36 +147,21 @@ class Samples:
 # --- values of features -------------------------------------------------------------------------
 
 
-def present(counts: Matrix) -> Matrix:
-    """1 for each entry above 0, as float32."""
-    ones = np.ones(counts.nnz, np.float32)
-    return sparse.csr_matrix((ones, counts.indices, counts.indptr), counts.shape)
-
-
-def shares(counts: Matrix) -> Matrix:
-    """Relative abundances."""
-    return sparse.csr_matrix(normalize(counts, norm="l1"))
-
-
-def centred_log_ratios(counts: Matrix) -> Floats:
-    """log(reads + 1) minus its mean over the features of the sample (Aitchison 1986)."""
-    logs = counts.log1p().toarray()
-    return np.asarray(logs - logs.mean(axis=1, keepdims=True))
-
-
-# Features of counts, and whether they are computed of the features that were learned only.
-VALUES: dict[str, tuple[Callable[[Matrix], Any], bool]] = {
-    "presence": (present, True),
-    "shares": (shares, False),
-    "clr": (centred_log_ratios, True),
-}
-
-
 def feature_values(kind: str, rarefied: Samples, names: Sequence[str]) -> Any:
-    """Values [n, P] of named features of rarefied samples; features that they lack are absent."""
+    """Values [n, P] of named features of rarefied samples; features that they lack are absent.
+
+    They are presence, shares of all reads, or log(reads + 1) minus its mean over the named features
+    of the sample ("clr", Aitchison 1986).
+    """
     counts, columns = sparse.csr_matrix(rarefied.counts), rarefied.columns(names)
-    compute, of_learned = VALUES[kind]
-    return compute(sparse.csr_matrix(counts @ columns)) if of_learned else compute(counts) @ columns
+    if kind == "shares":
+        return sparse.csr_matrix(normalize(counts, norm="l1")) @ columns
+    counts = sparse.csr_matrix(counts @ columns)
+    if kind == "presence":
+        ones = np.ones(counts.nnz, np.float32)
+        return sparse.csr_matrix((ones, counts.indices, counts.indptr), counts.shape)
+    logs = counts.log1p().toarray()
+    return logs - logs.mean(axis=1, keepdims=True)
 
 
 def common_names(rarefactions: Sequence[Samples], least: int = MIN_SAMPLES) -> tuple[str, ...]:
@@ -253,7 +236,7 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : Samples, table, DataFrame or matrix [n, F]
+        X : Samples, DataFrame or matrix [n, F]
             Raw counts.
         y : array [n]
             Numbers or classes.

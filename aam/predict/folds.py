@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -237,10 +238,8 @@ class Folds(Generic[Config]):
                 if split in models:
                     continue
                 named = title if self.data.cv is None else f"{title} fold {split.test_fold}"
-                if not run.is_shared:
-                    models[split] = self.fit_split(split, run, named, fit)
-                    continue
-                with claim(self.folder(run.path, split), "fold") as is_ours:
+                folder = self.folder(run.path, split)
+                with claim(folder, "fold") if run.is_shared else nullcontext(True) as is_ours:
                     if is_ours:
                         models[split] = self.fit_split(split, run, named, fit)
             if len(models) == before:
@@ -265,9 +264,10 @@ def save_models(folder: Path, saved: SavedModel, fitted: FittedNetwork | None) -
 
 def losses_in_words(study: Study, train: TrainConfig) -> list[str]:
     """The losses without labels that have a weight above 0."""
-    names = {"masked nucleotides": train.nuc_penalty > 0, "masked counts": train.count_penalty > 0}
-    names = {str(study.metric): study.metric is not None and train.penalty > 0, **names}
-    return [name for name, weighs in names.items() if weighs]
+    has_distances = study.metric is not None and train.penalty > 0
+    names = [str(study.metric)] if has_distances else []
+    names += ["masked nucleotides"] if train.nuc_penalty > 0 else []
+    return names + (["masked counts"] if train.count_penalty > 0 else [])
 
 
 def with_encoder(config: Config) -> tuple[Config, SavedModel | None]:
@@ -342,20 +342,24 @@ def run_folds(
 
         def work(run: RunDirectory) -> None:
             warnings = folds.warn_of_leaks()
-            models = folds.fit(run, title, fit)
-            if not run.is_shared:
-                finish(folds, run, models, warnings)
-                return
-            with claim(run.path, "report", wait=True):
-                if not (run.path / RESULTS).is_file():
+            models, shared = folds.fit(run, title, fit), run.is_shared
+            # Of processes that share the folds, the first one reports.
+            with claim(run.path, "report", wait=True) if shared else nullcontext():
+                if not (shared and (run.path / RESULTS).is_file()):
                     finish(folds, run, models, warnings)
 
         study, data = folds.study, folds.data
         facts = {"device": str(folds.device), "ranks": world.size, "depth": study.depth}
         facts |= {"dropped_samples": study.selection.dropped, "decisions": folds.decisions}
-        of_command = (to_dict(folds.config), _files(folds.config.train, data), facts)
-        in_memory = {} if inputs is None else inputs.checksums(data)
-        return RunPlan(*of_command, _outputs(data), work, folds.describe, in_memory)
+        return RunPlan(
+            options=to_dict(folds.config),
+            files=_files(folds.config.train, data),
+            facts=facts,
+            outputs=_outputs(data),
+            work=work,
+            describe=folds.describe,
+            in_memory=None if inputs is None else inputs.checksums(data),
+        )
 
     return run_command(title, config.runtime, plan)
 

@@ -20,7 +20,8 @@ from aam.predict.estimator import Floats, Labelled, Names, Samples
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
 
-PENALTIES = tuple(10.0 ** np.arange(-1.5, 2.51, 0.25))
+# In units of the variance of the features.
+PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
 
 # Where no inner fold can choose.
 PENALTY = 10.0
@@ -138,8 +139,6 @@ class Linear(estimator.CountsEstimator):
     Parameters
     ----------
     features : "presence", "shares" or "clr"
-    penalties : sequence of float
-        Candidates, in units of the variance of the features.
 
     Attributes
     ----------
@@ -158,11 +157,9 @@ class Linear(estimator.CountsEstimator):
         passes: int = estimator.PASSES,
         seed: int = 0,
         features: str = "presence",
-        penalties: tuple[float, ...] = PENALTIES,
     ) -> None:
         super().__init__(depth, passes, seed)
         self.features = features
-        self.penalties = penalties
 
     def _fit(self, labelled: Labelled) -> None:
         samples, values = labelled.samples, labelled.values
@@ -208,24 +205,21 @@ class Linear(estimator.CountsEstimator):
         """
         if labelled.studies is not None and self.n_classes:
             return STUDY_PENALTY
-        if len(self.penalties) == 1:
-            return self.penalties[0]
-        penalties, values = np.array(self.penalties), labelled.values
         if not (folds := estimator.inner_folds(labelled, self.n_classes, self.seed)):
             return PENALTY
-        held_out, errors = np.zeros((len(penalties), *target.shape)), []
+        held_out, errors = np.zeros((len(PENALTIES), *target.shape)), []
         for learn, predict in folds:
             inner, of_learn = kernel[np.ix_(learn, learn)], weights[learn]
-            duals, mean = ridge_duals(inner, target[learn], of_learn, penalties, None)
+            duals, mean = ridge_duals(inner, target[learn], of_learn, PENALTIES, None)
             cross = kernel[np.ix_(predict, learn)] - of_learn / of_learn.sum() @ inner
             held_out[:, predict] = cross @ duals + mean
         for indicators in held_out:
             predicted = self._published(indicators)
-            error = np.abs(predicted[:, 0] - values)
+            error = np.abs(predicted[:, 0] - labelled.values)
             if self.n_classes:
                 error = np.square(predicted - target).sum(axis=1)
             errors.append(np.average(error, weights=weights))
-        return float(penalties[int(np.argmin(errors))])
+        return float(PENALTIES[int(np.argmin(errors))])
 
     def _published(self, indicators: Floats) -> Floats:
         """Medians [n, 1] or probabilities [n, K] from predicted indicators [n, C]."""
@@ -309,9 +303,6 @@ class Trees(estimator.CountsEstimator):
         boosting by histograms on one rarefaction.
     n_estimators : int
         Number of trees of all rarefactions together.
-    max_features : float or str, optional
-        Features that a branching looks at; a tenth of them for numbers, their square root for
-        classes if it is not given.
     """
 
     def __init__(
@@ -322,13 +313,11 @@ class Trees(estimator.CountsEstimator):
         features: str = "presence",
         kind: str = "extra",
         n_estimators: int = 300,
-        max_features: float | str | None = None,
     ) -> None:
         super().__init__(depth, passes, seed)
         self.features = features
         self.kind = kind
         self.n_estimators = n_estimators
-        self.max_features = max_features
 
     def _values(self, rarefied: Samples) -> Any:
         """Features [n, P] of one rarefaction with the covariates, float32."""
@@ -362,7 +351,8 @@ class Trees(estimator.CountsEstimator):
             return
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         name += "Classifier" if classes else "Regressor"
-        looked_at = self.max_features or ("sqrt" if classes else 0.1)
+        # Features that a branching looks at.
+        looked_at = "sqrt" if classes else 0.1
         usual = {"random_state": self.seed, "n_jobs": torch.get_num_threads(), "warm_start": True}
         forest = getattr(ensemble, name)(max_features=looked_at, **usual)
         for number, rarefaction in enumerate(rarefactions, 1):

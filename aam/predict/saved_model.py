@@ -35,6 +35,9 @@ FORMAT = 4
 # Formats of models that the last release reads.
 RELEASED, LAST_RELEASE = (1, 2), "aam v0.1.0-complete"
 
+# Parts of a saved model that its description holds as they are.
+DESCRIBED = ("depth", "seed", "data", "model", "covariates", "notes")
+
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
 
@@ -130,8 +133,8 @@ class SavedModel:
     def encoder(self, source: Path) -> Encoder:
         """The network as another one starts from it."""
         seen, labelled = frozenset(self.notes["seen_samples"]), frozenset(samples_with_labels(self))
-        parts = (self.required_network, self.heads, self.targets, self.covariates)
-        return Encoder(source, *parts, seen, labelled)
+        network = self.required_network
+        return Encoder(source, network, self.heads, self.targets, self.covariates, seen, labelled)
 
 
 def samples_with_labels(saved: SavedModel) -> set[str]:
@@ -160,21 +163,11 @@ def save_model(path: Path, saved: SavedModel) -> None:
     network, reference = saved.network, saved.reference
     arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: learned}
     arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
-    description: dict[str, Any] = {
-        "format": FORMAT,
-        "version": aam.__version__,
-        "torch": torch.__version__,
-        "depth": saved.depth,
-        "seed": saved.seed,
-        "data": to_dict(saved.data),
-        "model": to_dict(saved.model),
-        "targets": saved.targets.to_json(),
-        "covariates": to_dict(saved.covariates),
-        "heads": None if network is None else to_dict(saved.heads),
-        "reference": None if reference is None else reference.encoder,
-        "notes": saved.notes,
-        "blends": blends,
-    }
+    description = {"format": FORMAT, "version": aam.__version__, "torch": torch.__version__}
+    description |= {name: getattr(saved, name) for name in DESCRIBED}
+    description["targets"], description["blends"] = saved.targets.to_json(), blends
+    description["heads"] = None if network is None else saved.heads
+    description["reference"] = None if reference is None else reference.encoder
     with atomic_folder(path) as folder:
         if network is not None:
             write_tensors(network.state_dict(), folder / WEIGHTS)
@@ -182,7 +175,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
             values = {name: torch.from_numpy(np.asarray(of_file[name])) for name in of_file}
             if values:
                 write_tensors(values, folder / file)
-        _describe(folder, description)
+        _describe(folder, to_dict(description))
 
 
 def save_notes(path: Path, notes: dict[str, Any]) -> None:

@@ -25,10 +25,8 @@ CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 
 @pytest.fixture
 def saved(model_of, study) -> SavedModel:
-    heads, profile = (
-        HeadConfig(n_targets=2, n_classes=(3,)),
-        RegionProfile.fit(study.table.sequences),
-    )
+    heads = HeadConfig(n_targets=2, n_classes=(3,))
+    profile = RegionProfile.fit(study.table.sequences)
     return saved_model(model_of(heads), heads, Targets((AGE, SITE, READS)), profile=profile)
 
 
@@ -39,9 +37,8 @@ def test_predictions_are_in_own_units(saved, study):
     assert predictions.sample_ids == ("s4", "s0", "s7")
     assert predictions.specs == (AGE, SITE, READS)
     np.testing.assert_allclose(predictions.predicted("age"), expected.target[:, 0] * 15 + 40)
-    np.testing.assert_allclose(
-        predictions.predicted("reads"), np.expm1(expected.target[:, 1] * 0.5 + 2)
-    )
+    reads = np.expm1(expected.target[:, 1] * 0.5 + 2)
+    np.testing.assert_allclose(predictions.predicted("reads"), reads)
     np.testing.assert_array_equal(predictions.predicted("site"), expected.probabilities[0])
     assert "age.rarefaction-sd" not in predictions.frame
     assert (predictions.texts("fold"), predictions.texts("note")) == (("2",) * 3, ("",) * 3)
@@ -50,10 +47,8 @@ def test_predictions_are_in_own_units(saved, study):
 def test_passes_are_averaged_in_own_units(saved, study):
     names = ["s4", "s0", "s7"]
     predictions = predict_rows(saved, study, names, PLAIN, 3)
-    rarefactions = [
-        run_model(saved.network, study, study.rows(names), CPU, PLAIN, -2 - each)
-        for each in range(3)
-    ]
+    of = saved.network, study, study.rows(names), CPU, PLAIN
+    rarefactions = [run_model(*of, -2 - number) for number in range(3)]
     reads = np.expm1(np.stack([draw.target[:, 1] for draw in rarefactions]) * 0.5 + 2)
     assert reads.std(axis=0).max() > 1e-3
     np.testing.assert_allclose(predictions.predicted("reads"), reads.mean(axis=0))
@@ -78,25 +73,18 @@ def test_rows_without_a_prediction_say_why():
 
 def test_folds_are_joined_and_an_unseen_label_has_probability_0():
     first = table(("a", "b"), folds=("0", "0"))
-    second = table(
-        ("c",),
-        notes=("x",),
-        folds=("1",),
-        specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin"))),
-    )
+    specs = AGE, TargetSpec("site", "class", ("air", "gut", "skin"))
+    second = table(("c",), notes=("x",), folds=("1",), specs=specs)
     predictions = joined([first, second])
     assert predictions.sample_ids == ("a", "b", "c")
     assert predictions.texts("fold") == ("0", "0", "1")
     assert predictions.texts("note") == ("", "", "x")
     assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
-    np.testing.assert_array_equal(
-        predictions.predicted("age"), np.r_[first.predicted("age"), second.predicted("age")]
-    )
+    ages = np.r_[first.predicted("age"), second.predicted("age")]
+    np.testing.assert_array_equal(predictions.predicted("age"), ages)
     one, other = first.predicted("site"), second.predicted("site")
-    np.testing.assert_array_equal(predictions.predicted("site")[:2], np.c_[[0, 0], one])
-    np.testing.assert_array_equal(
-        predictions.predicted("site")[2], [other[0, 0], other[0, 1], 0, other[0, 2]]
-    )
+    site = np.r_[np.c_[[0, 0], one], np.insert(other, 2, 0, axis=1)]
+    np.testing.assert_array_equal(predictions.predicted("site"), site)
     assert_same(joined([first]), first, 0)
 
 
@@ -106,10 +94,8 @@ def test_members_are_averaged_over_the_labels_of_all():
     predictions = combined([first, other])
     assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
     one, two = first.predicted("site"), other.predicted("site")
-    expected = (
-        np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
-    )
-    np.testing.assert_allclose(predictions.predicted("site"), expected)
+    sums = [two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]]
+    np.testing.assert_allclose(predictions.predicted("site"), np.stack(sums, axis=1) / 2)
     assert combined([first]) is first
     spread = first.frame["age.rarefaction-sd"]
     shifted = first.with_columns(

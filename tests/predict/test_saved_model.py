@@ -44,13 +44,10 @@ FILES = ["manifest.json", "model.json", "profile.safetensors", "weights.safetens
 def saved(study, model_of) -> SavedModel:
     sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, "patch_size": 1}
     data = DataConfig(table=Path("some") / "täble.biom", token_limit=77, cv="fold")
-    more = {
-        "data": data,
-        "model": ModelConfig(**sizes),
-        "profile": RegionProfile.fit(study.table.sequences),
-    }
-    notes = {"seen_samples": ["s1", "日本"], "best_epoch": 3}
-    return saved_model(model_of(HEADS, **sizes), HEADS, TARGETS, **more, seed=12, notes=notes)
+    more = {"data": data, "model": ModelConfig(**sizes), "seed": 12}
+    more["profile"] = RegionProfile.fit(study.table.sequences)
+    more["notes"] = {"seen_samples": ["s1", "日本"], "best_epoch": 3}
+    return saved_model(model_of(HEADS, **sizes), HEADS, TARGETS, **more)
 
 
 @pytest.fixture
@@ -69,16 +66,13 @@ def test_a_model_comes_back_bit_for_bit(saved, folder, study):
     for name, values in saved.profile.to_arrays().items():
         np.testing.assert_array_equal(loaded.profile.to_arrays()[name], values)
     assert not loaded.network.training
-    predicted, expected = (
-        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig())
-        for model in (loaded, saved)
-    )
+    of = study, np.arange(9), CPU, RuntimeConfig()
+    predicted, expected = run_model(loaded.network, *of), run_model(saved.network, *of)
     assert expected.target.std() > 0.01
     np.testing.assert_array_equal(predicted.target, expected.target)
     np.testing.assert_array_equal(predicted.probabilities[0], expected.probabilities[0])
-    np.testing.assert_array_equal(
-        loaded.targets.decode(predicted.target), TARGETS.decode(expected.target)
-    )
+    decoded = loaded.targets.decode(predicted.target)
+    np.testing.assert_array_equal(decoded, TARGETS.decode(expected.target))
 
 
 @pytest.mark.parametrize("name", FILES[1:])
@@ -167,10 +161,8 @@ def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
         save_model(tmp_path / "run" / "model", saved)
     finally:
         os.umask(before)
-    modes = {
-        path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run" / "model").iterdir()
-    }
-    assert set(modes.values()) == {0o644}, modes
+    files = (tmp_path / "run" / "model").iterdir()
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
     (loaded,) = load_models([tmp_path / "run"], CPU)
     assert loaded.depth == saved.depth, "the folder of a run stands for its model"
 

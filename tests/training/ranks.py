@@ -35,14 +35,11 @@ SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
 # Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the
 # samples.
-CONDITIONED = HeadConfig(
-    n_targets=2,
-    n_classes=(3,),
-    levels=(4, 3),
-    numbers=1,
-    covariates=CovariateConfig(categorical_fusion="add"),
-)
+SUPERVISED = HeadConfig(n_targets=2, n_classes=(3,))
+ADDED = CovariateConfig(categorical_fusion="add")
+CONDITIONED = dataclasses.replace(SUPERVISED, levels=(4, 3), numbers=1, covariates=ADDED)
 WITHOUT_MASKS = {"count_penalty": 0.0, "nuc_penalty": 0.0}
+ACCUMULATED = {"gradient_accumulation_steps": 2}
 # Heads, options of training, options of the process group.
 CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "pretraining": (UNIFRAC, {}, {}),
@@ -50,17 +47,9 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "regression": (HeadConfig(n_targets=2), WITHOUT_MASKS, {}),
     "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}),
     "covariates": (CONDITIONED, WITHOUT_MASKS, {}),
-    "both, accumulated": (
-        HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)),
-        {"gradient_accumulation_steps": 2},
-        {},
-    ),
+    "both, accumulated": (HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), ACCUMULATED, {}),
     "sharded": (UNIFRAC, {}, {"fsdp": True}),
-    "sharded, accumulated": (
-        HeadConfig(n_targets=2, n_classes=(3,)),
-        {"gradient_accumulation_steps": 2},
-        {"fsdp": True},
-    ),
+    "sharded, accumulated": (SUPERVISED, ACCUMULATED, {"fsdp": True}),
 }
 
 
@@ -68,13 +57,11 @@ def study_of(metric: str | None) -> Study:
     """Samples of very different size, ASVs of three lengths, targets some of which are missing."""
     rng = np.random.default_rng(4)
     sequences = ["".join(rng.choice(list("ACGT"), (30, 17, 24)[each % 3])) for each in range(ASVS)]
-    counts = rng.poisson(30, (SAMPLES, ASVS)) * (
-        rng.random((SAMPLES, ASVS)) < rng.random((SAMPLES, 1))
-    )
+    reads = rng.poisson(30, (SAMPLES, ASVS))
+    counts = reads * (rng.random((SAMPLES, ASVS)) < rng.random((SAMPLES, 1)))
     counts[:, 0] += 50
-    study = make_study(
-        counts, sequences, newick=random_tree(rng, sequences), unifrac_metric=metric or "unifrac"
-    )
+    tree, metric = random_tree(rng, sequences), metric or "unifrac"
+    study = make_study(counts, sequences, newick=tree, unifrac_metric=metric)
     target = rng.normal(size=(SAMPLES, 2)).astype(np.float32)
     target[rng.random((SAMPLES, 2)) < 0.2] = np.nan
     covariate = rng.normal(size=(SAMPLES, 1)).astype(np.float32)

@@ -12,11 +12,16 @@ import torch
 from aam.config import FineTuneConfig, ModelConfig
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import Bf16Copy
-from aam.engine.checkpoint import load, save
 from aam.options import RunConfig
 from aam.training import pretrain
-from tests.engine.conftest import same as same_weights
-from tests.training.test_task import CONDITIONED, PRETRAIN, conditioned, config_of, trainer_of
+from tests.training.test_task import (
+    CONDITIONED,
+    PRETRAIN,
+    check_going_on,
+    conditioned,
+    config_of,
+    trainer_of,
+)
 
 
 def bf16_trainer(model, study, precision="bf16", recompute=False, **train):
@@ -103,12 +108,4 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
     def trainer():
         return bf16_trainer(model_of(PRETRAIN, noise=0.0, dropout=0.2), study, ema_decay=0.9)
 
-    whole = trainer()
-    whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
-    whole.fit()
-    for step in (1, 4):
-        resumed = trainer()
-        resumed.restore(load(tmp_path / str(step)))
-        resumed.fit()
-        assert same_weights(whole.last_weights, resumed.last_weights)
-        assert same_weights(whole.best_weights, resumed.best_weights)
+    check_going_on(trainer, tmp_path, (1, 4))

@@ -97,15 +97,11 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, refused, mon
 
 @pytest.mark.gpu
 def test_losses_on_a_gpu_are_those_of_the_cpu(study):
-    config = PretrainConfig(
-        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
-        train=TrainConfig(batch_size=16),
-    )
-    losses = []
+    data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk")
+    config, losses = PretrainConfig(data=data, train=TrainConfig(batch_size=16)), []
     for device in ("cpu", "cuda"):
-        steps = make_steps(
-            replace(config, runtime=RunConfig(device=device, mixed_precision="none"))
-        )
+        runtime = RunConfig(device=device, mixed_precision="none")
+        steps = make_steps(replace(config, runtime=runtime))
         steps.take(50, 0)
         losses.append([float(loss) for loss in steps.losses])
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)

@@ -43,9 +43,8 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, patch_size):
     batch = rarefied_batch(study, rows, 5)
     with torch.no_grad():
         outputs = model(batch)
-    numbers = [
-        values.double().numpy() for values in (outputs.target, outputs.samples, outputs.read)
-    ]
+    read = outputs.target, outputs.samples, outputs.read
+    numbers = [values.double().numpy() for values in read]
     classes = tuple(torch.softmax(logits.double(), 1).numpy() for logits in outputs.labels)
     nothing = np.zeros((4, 0), np.float32)
     expected = Predicted(batch.sample_ids, *numbers, nothing, classes)
@@ -71,11 +70,12 @@ def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(
 ):
     model, rows, encoded = model_of(), np.array([2, 5]), []
     forward = model.asv.contextual
-    monkeypatch.setattr(
-        model.asv,
-        "contextual",
-        lambda tokens, *more: encoded.append(len(tokens)) or forward(tokens, *more),
-    )
+
+    def contextual(tokens, *more):
+        encoded.append(len(tokens))
+        return forward(tokens, *more)
+
+    monkeypatch.setattr(model.asv, "contextual", contextual)
     some = encode_table(model, study, CPU, PLAIN, rows)
     columns = study.table.columns_of(rows)
     assert sum(encoded) == len(columns) < len(study.lengths)
@@ -92,9 +92,7 @@ def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
         next(copy.asv.parameters()).add_(1.0)
     again = encoded.encode(copy, study, CPU, PLAIN)
     assert again is not first
-    torch.testing.assert_close(
-        again.vectors, encode_table(copy, study, CPU, PLAIN).vectors, rtol=0, atol=0
-    )
+    assert torch.equal(again.vectors, encode_table(copy, study, CPU, PLAIN).vectors)
     other = dataclasses.replace(study)
     assert encoded.encode(copy, other, CPU, PLAIN) is not again
 
@@ -103,11 +101,9 @@ def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
     """Neither that of rows and columns of the table, nor of the samples asked for (failure 11)."""
     made, model, rng = tiny(lengths=LENGTHS), model_of(HEADS), np.random.default_rng(2)
     rows, columns, asked = rng.permutation(9), rng.permutation(24), rng.permutation(9)
-    shuffled = study_of(
-        made["counts"][rows][:, columns],
-        [made["sequences"][column] for column in columns],
-        names=[f"s{row}" for row in rows],
-    )
+    sequences = [made["sequences"][column] for column in columns]
+    names = [f"s{row}" for row in rows]
+    shuffled = study_of(made["counts"][rows][:, columns], sequences, names=names)
     expected = run_model(model, study, np.arange(9), CPU, PLAIN)
     assert np.ptp(expected.samples, axis=0).max() > 0.1
     predicted = run_model(model, shuffled, asked, CPU, PLAIN)

@@ -43,9 +43,8 @@ def encoder(study, tmp_path_factory) -> Path:
 def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys, refused):
     assert train(study, tmp_path / "labelled", f"--metadata-column null --test-size 0 {SIZES}") == 0
     capsys.readouterr()
-    words = (
-        f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3 --seed 5"
-    )
+    words = f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3"
+    words += " --seed 5"
     message = refused(train, study, tmp_path / "run", words)
     assert f"--pretrained-encoder {tmp_path}/labelled/model learned " in message
     assert "null" in message
@@ -59,17 +58,11 @@ def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys,
 
 @pytest.mark.slow
 def test_sizes_that_contradict_the_encoder_are_refused_together(study, encoder, tmp_path, capsys):
-    words = ["--embedding-dim 32", "--dropout 0.2", "--attention-layers 3"]
-    assert (
-        train(
-            study,
-            tmp_path / "run",
-            f"--metadata-column ph --pretrained-encoder {encoder} {' '.join(words)}",
-        )
-        == 2
-    )
+    sizes = ["--embedding-dim 32", "--dropout 0.2", "--attention-layers 3"]
+    words = f"--metadata-column ph --pretrained-encoder {encoder} {' '.join(sizes)}"
+    assert train(study, tmp_path / "run", words) == 2
     message = " ".join(capsys.readouterr().err.split())
-    for each in words:
+    for each in sizes:
         assert f"{each} contradicts --pretrained-encoder" in message
     assert message.count("leave it out, or pretrain with it") == 3
 
@@ -89,15 +82,10 @@ def test_names_and_validation_subsets_that_cannot_be_used(
     subsets[-1] = subsets[-3] = "train"
     rows = [f"{name}\t{subset}\t" for name, subset in zip(ids, subsets, strict=True)]
     (tmp_path / "split.tsv").write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
-    words = (
-        f"train --table {study}/table.biom --metadata {tmp_path}/m.tsv --metadata-column "
-        "site site=a "
-    )
-    words += (
-        f"--split {tmp_path}/split.tsv --rarefy-depth 200 --threads 1 --members deep "
-        f"--best-metric {metric} "
-    )
-    message = refused(main, [*words.split(), "--output-dir", str(tmp_path / "run")])
+    words = f"train --table {study}/table.biom --metadata {tmp_path}/m.tsv --split "
+    words += f"{tmp_path}/split.tsv --metadata-column site site=a --best-metric {metric} "
+    words += f"--rarefy-depth 200 --threads 1 --members deep --output-dir {tmp_path}/run"
+    message = refused(main, words.split())
     assert "two columns of predictions would be called 'site=a'" in message
     undefined = "--best-metric auroc: the validation subset holds one value of 'site' only"
     assert (undefined in message) == (metric == "auroc")
@@ -115,9 +103,8 @@ def test_three_classes_of_few_samples_are_learned_from(samples, tmp_path):
     counts = pd.DataFrame(rng.poisson(40, (samples, 30)), ids, names)
     counts.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")
     kinds = ["a"] * (samples - 4) + ["b"] * 2 + ["c"] * 2
-    pd.DataFrame({"kind": kinds}, ids).to_csv(
-        tmp_path / "metadata.tsv", sep="\t", index_label="sample-id"
-    )
+    metadata = pd.DataFrame({"kind": kinds}, ids)
+    metadata.to_csv(tmp_path / "metadata.tsv", sep="\t", index_label="sample-id")
     inputs = f"--table {tmp_path}/table.tsv --metadata {tmp_path}/metadata.tsv"
     words = f"{inputs} --metadata-column kind --output-dir {tmp_path}/run --dry-run"
     assert main(["train", *words.split()]) == 0

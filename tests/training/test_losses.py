@@ -32,9 +32,8 @@ NAN = math.nan
 
 def batch_of(n: int, **fields) -> Batch:
     empty = torch.zeros(n, 1)
-    return Batch(
-        torch.zeros(1, 1, dtype=torch.uint8), empty.long(), empty + 1, sizes=(1,) * n, **fields
-    )
+    tokens = torch.zeros(1, 1, dtype=torch.uint8)
+    return Batch(tokens, empty.long(), empty + 1, sizes=(1,) * n, **fields)
 
 
 def outputs_of(n: int, **fields) -> Outputs:
@@ -43,10 +42,8 @@ def outputs_of(n: int, **fields) -> Outputs:
 
 def terms_of(outputs: Outputs, batch: Batch, masks: Masks | None = None, kind: str = "mse", **rest):
     outputs, laid_out = replace(outputs, spread=rest.get("spread", 1.0)), on_shelves(batch, masks)
-    return {
-        **loss_terms(outputs, laid_out, rest.get("depth", 10)),
-        **target_terms(outputs, laid_out, kind, rest.get("weights", ())),
-    }
+    of_targets = target_terms(outputs, laid_out, kind, rest.get("weights", ()))
+    return loss_terms(outputs, laid_out, rest.get("depth", 10)) | of_targets
 
 
 def value(term) -> tuple[float, int]:
@@ -74,34 +71,31 @@ def test_unknown_distances_leave_values_and_gradients_alone():
 # --- targets -----------------------------------------------------------------------------------
 
 
+TARGET = [[1.5, NAN], [-3.0, 6.0], [NAN, NAN]]
+
+
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("mse", 0.25 + 9 + 1), ("mae", 0.5 + 3 + 1), ("huber", 0.125 + 2.5 + 0.5)],
+    ("kind", "target", "expected"),
+    [
+        ("mse", TARGET, 0.25 + 9 + 1),
+        ("mae", TARGET, 0.5 + 3 + 1),
+        ("huber", TARGET, 0.125 + 2.5 + 0.5),
+        ("huber", [[NAN, NAN]] * 3, 0.0),
+    ],
 )
-def test_errors_of_numeric_targets(kind, expected):
+def test_errors_of_numeric_targets(kind, target, expected):
+    """A missing target poisons nothing (failure 5 of the predecessor)."""
     predicted = torch.tensor([[1.0, 7.0], [0.0, 5.0], [2.0, 1.0]], requires_grad=True)
-    target = torch.tensor([[1.5, NAN], [-3.0, 6.0], [NAN, NAN]])
-    total, count = terms_of(outputs_of(3, target=predicted), batch_of(3, target=target), kind=kind)[
-        "target"
-    ]
-    assert value((total, count)) == (pytest.approx(expected), 3)
-    total.backward()
-    assert torch.isfinite(predicted.grad).all(), (
-        "a missing target poisons nothing (failure 5 of the predecessor)"
-    )
-    assert predicted.grad[torch.isnan(target)].tolist() == [0, 0, 0]
-    assert (predicted.grad[torch.isfinite(target)] != 0).all()
-
-
-def test_a_batch_without_any_target_moves_nothing():
-    predicted = torch.ones(2, 1, requires_grad=True)
-    term = terms_of(
-        outputs_of(2, target=predicted), batch_of(2, target=torch.full((2, 1), NAN)), kind="huber"
-    )["target"]
-    assert value(term) == (0.0, 0)
+    target = torch.tensor(target)
+    known = torch.isfinite(target)
+    outputs, batch = outputs_of(3, target=predicted), batch_of(3, target=target)
+    term = terms_of(outputs, batch, kind=kind)["target"]
+    assert value(term) == (pytest.approx(expected), int(known.sum()))
     loss = total_loss({"target": term}, {"target": 1.0})
     loss.backward()
-    assert (loss.item(), predicted.grad.tolist()) == (0.0, [[0.0], [0.0]])
+    assert loss.item() == pytest.approx(expected / max(int(known.sum()), 1))
+    assert torch.equal(predicted.grad != 0, known)
+    assert torch.isfinite(predicted.grad).all()
 
 
 # --- total -------------------------------------------------------------------------------------
@@ -140,15 +134,11 @@ def test_weights_that_do_not_fit_the_classes(asked):
 
 
 def test_weighted_classes_are_those_of_torch():
-    logits, label, weight = (
-        torch.randn(6, 3),
-        torch.tensor([0, 1, 2, -1, 1, 1]),
-        torch.tensor([0.1, 0.2, 0.05]),
-    )
+    logits, label = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 1])
+    weight = torch.tensor([0.1, 0.2, 0.05])
     batch = batch_of(6, label=label[:, None])
     terms = terms_of(outputs_of(6, labels=(logits,)), batch, weights=(weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
-    assert loss_counts(on_shelves(batch), (weight,))["label0"].item() == pytest.approx(
-        terms["label0"][1].item()
-    )
+    count = loss_counts(on_shelves(batch), (weight,))["label0"].item()
+    assert count == pytest.approx(terms["label0"][1].item())

@@ -5,6 +5,7 @@ padding.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -27,10 +28,8 @@ def named(batch: Batch, masks: Masks) -> tuple[dict[str, tuple], dict[tuple[str,
     copies = {}
     for place, row in enumerate(masks.rows.tolist()):
         copy, where = masks.tokens[place].numpy(), masks.where[place].numpy()
-        copies[sequences[row]] = (
-            "".join(letters[copy]).rstrip("-"),
-            tuple(np.flatnonzero(where).tolist()),
-        )
+        places = tuple(np.flatnonzero(where).tolist())
+        copies[sequences[row]] = "".join(letters[copy]).rstrip("-"), places
     hidden = {}
     for sample, name in enumerate(batch.sample_ids):
         for slot in range(batch.sizes[sample]):
@@ -71,28 +70,22 @@ def test_masks_do_not_depend_on_the_layout_of_the_batch(study, share, monkeypatc
 
 def test_each_seed_and_step_has_masks_of_its_own(study):
     batch = rarefied_batch(study, np.arange(9), 0)
-    drawn = [
-        named(batch, make_masks(batch, TrainConfig(), *name))
-        for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))
-    ]
-    assert drawn[0] == drawn[1]
-    for i, one in enumerate(drawn[1:]):
-        for other in drawn[1:][i + 1 :]:
-            assert one[0] != other[0]
-            assert one[1] != other[1]
+    keys = ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))
+    first, *drawn = (named(batch, make_masks(batch, TrainConfig(), *key)) for key in keys)
+    assert first == drawn[0]
+    for one, other in itertools.combinations(drawn, 2):
+        assert one[0] != other[0]
+        assert one[1] != other[1]
 
 
 def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Batch:
     rng = np.random.default_rng(0)
-    sequences = [
-        "".join(rng.choice(list(letters), lengths[each % len(lengths)])) for each in range(600)
-    ]
+    sizes = (lengths[place % len(lengths)] for place in range(600))
+    sequences = ["".join(rng.choice(list(letters), size)) for size in sizes]
     asv = torch.arange(600).view(10, 60)
     tokens, names = torch.from_numpy(encode(sequences)), tuple(f"s{each}" for each in range(10))
-    batch = Batch(
-        tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, sample_ids=names, key=asv_keys(tokens)
-    )
-    return dataclasses.replace(batch, padded=len(lengths) > 1)
+    of_asvs = {"key": asv_keys(tokens), "padded": len(lengths) > 1}
+    return Batch(tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, sample_ids=names, **of_asvs)
 
 
 def test_the_share_of_masked_bases(every_asv):
@@ -104,9 +97,8 @@ def test_the_share_of_masked_bases(every_asv):
     inner = where[:, 10:].double()
     assert inner.mean() == pytest.approx(ratio, abs=0.01)
     by_place = inner.mean(dim=0)
-    assert (by_place - ratio).abs().max() < 5 * (ratio * (1 - ratio) / 600) ** 0.5, (
-        "each place alike"
-    )
+    limit = 5 * (ratio * (1 - ratio) / 600) ** 0.5
+    assert (by_place - ratio).abs().max() < limit, "each place alike"
     assert inner.mean(dim=1).std() > 0.02, "each ASV has places of its own"
 
 
@@ -135,9 +127,7 @@ def test_the_shares_of_asvs_and_counts():
     chosen = torch.zeros(600, dtype=torch.bool)
     chosen[masks.rows] = True
     both = (chosen & masks.counts.flatten()).double().mean()
-    assert both == pytest.approx(0.25 * 0.15, abs=0.03), (
-        "the two draws have nothing to do with each other"
-    )
+    assert both == pytest.approx(0.25 * 0.15, abs=0.03), "the two draws are independent"
 
 
 def test_a_loss_without_weight_needs_no_mask(study, every_asv):

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,13 +40,8 @@ from tests.engine.conftest import same as same_weights
 CPU = torch.device("cpu")
 PRETRAIN = HeadConfig("unifrac", (0.5, 0.2), counts=True)
 SUPERVISED = HeadConfig(n_targets=2, n_classes=(3,))
-CONDITIONED = HeadConfig(
-    n_targets=2,
-    n_classes=(3,),
-    levels=(4, 3),
-    numbers=1,
-    covariates=CovariateConfig(categorical_fusion="add"),
-)
+ADDED = CovariateConfig(categorical_fusion="add")
+CONDITIONED = dataclasses.replace(SUPERVISED, levels=(4, 3), numbers=1, covariates=ADDED)
 
 
 def config_of(epochs=3, batch_size=4, targets=None, runtime=None, **train) -> FineTuneConfig:
@@ -81,12 +76,11 @@ def task_class(model) -> type[AmpliconTask]:
 
 def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=None) -> Trainer:
     size, workers = config.train.batch_size, config.runtime.num_workers
-    loaders = [
-        Loader(
-            study, np.array(rows, np.int64), size, shuffle, workers, Collation(tokens=asvs is None)
-        )
-        for rows, shuffle in ((range(6), True), (validation, False))
-    ]
+    how, of_validation = Collation(tokens=asvs is None), np.array(validation, np.int64)
+    loaders = (
+        Loader(study, np.arange(6), size, True, workers, how),
+        Loader(study, of_validation, size, False, workers, how),
+    )
     task = task_class(model)(model, config, *loaders, CPU, asvs)
     return Trainer(task, config.train, config.runtime, on_record=report or dict)
 
@@ -96,9 +90,8 @@ def fit(*arguments, **options) -> tuple[Trainer, list[dict], list[dict]]:
     records: list[dict] = []
     trainer = trainer_of(*arguments, **options, report=records.append)
     trainer.fit()
-    return trainer, *(
-        [record for record in records if record["event"] == event] for event in ("step", "epoch")
-    )
+    steps, epochs = ([r for r in records if r["event"] == event] for event in ("step", "epoch"))
+    return trainer, steps, epochs
 
 
 def task_of(model, study, config) -> AmpliconTask:
@@ -114,6 +107,25 @@ def one_step(model, study, batches, config, optimizer, first=0) -> StepOutcome:
         for number, batch in enumerate(batches, first)
     ]
     return train_step(model, window, task, optimizer, UNSCALED, SINGLE, config.train.max_grad_norm)
+
+
+def check_going_on(make, folder, steps) -> tuple[Trainer, Trainer]:
+    """A whole run, and one that goes on from the last of its `steps`; all end with the same bits."""
+    whole = make()
+    whole.after_step = lambda one: save(folder / str(one.progress.step), one.state())
+    whole.fit()
+    for step in steps:
+        resumed = make()
+        torch.manual_seed(99)
+        resumed.restore(load(folder / str(step)))
+        assert resumed.progress.step == step
+        resumed.fit()
+        assert same_weights(weights_of(resumed.model), weights_of(whole.model))
+        assert same_weights(resumed.last_weights, whole.last_weights)
+        assert same_weights(resumed.best_weights, whole.best_weights)
+        seconds = resumed.progress.seconds
+        assert resumed.progress == dataclasses.replace(whole.progress, seconds=seconds)
+    return whole, resumed
 
 
 def weights_of(model) -> dict[str, Tensor]:
@@ -158,10 +170,8 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, monk
 def test_a_seed_fixes_every_weight(study, model_of):
     def fitted(runtime: RunConfig, dropout: float = 0.1) -> dict[str, Tensor]:
         torch.manual_seed(runtime.seed)
-        model, seeded = (
-            model_of(PRETRAIN, noise=0.0, dropout=dropout),
-            dataclasses.replace(study, seed=runtime.seed),
-        )
+        model = model_of(PRETRAIN, noise=0.0, dropout=dropout)
+        seeded = dataclasses.replace(study, seed=runtime.seed)
         trainer = trainer_of(model, seeded, config_of(2, runtime=runtime))
         trainer.fit()
         return weights_of(trainer.model)
@@ -258,42 +268,24 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
     config = config_of(3, targets=targets, **{"patience": 3, "batch_size": 2, **options})
     learned = study if heads is PRETRAIN else conditioned(study)
 
-    def trainer(records: list[dict]) -> Trainer:
+    records: list[list[dict]] = []
+
+    def trainer() -> Trainer:
         torch.manual_seed(3)
-        made = trainer_of(
-            model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append
-        )
+        model = model_of(heads, noise=0.0, dropout=0.2)
+        records.append([])
+        made = trainer_of(model, learned, config, report=records[-1].append)
         made.task.train = dataclasses.replace(made.task.train, how=Collation(covariate_dropout=0.4))
         return made
 
-    records: list[dict] = []
-    whole = trainer(records)
-    whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
-    whole.fit()
-    steps = sorted(int(path.name) for path in tmp_path.iterdir())
-    assert steps[-1] >= 9
     # In the first epoch, before any validation; amid a later one; with the last validation alone
     # left.
-    for step in (1, 5, steps[-1]):
-        after: list[dict] = []
-        resumed = trainer(after)
-        torch.manual_seed(99)
-        resumed.restore(load(tmp_path / str(step)))
-        assert resumed.progress.step == step
-        resumed.fit()
-        assert same_weights(weights_of(resumed.model), weights_of(whole.model))
-        assert same_weights(resumed.last_weights, whole.last_weights)
-        assert resumed.progress == dataclasses.replace(
-            whole.progress, seconds=resumed.progress.seconds
-        )
-        expected = records[len(records) - len(after) :]
-        assert [without_times(record) for record in after] == [
-            without_times(record) for record in expected
-        ]
-
-
-def without_times(record: dict) -> dict:
-    return {name: value for name, value in record.items() if name != "samples_per_s"}
+    whole, _ = check_going_on(trainer, tmp_path, (1, 5, 9))
+    assert whole.progress.step == 9
+    for record in itertools.chain(*records):
+        record.pop("samples_per_s", None)
+    for after in records[1:]:
+        assert after == records[0][len(records[0]) - len(after) :]
 
 
 # --- several batches a step, and averaged weights ----------------------------------------------
@@ -304,21 +296,16 @@ def without_times(record: dict) -> dict:
 )
 def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
     """Uneven batches with missing targets: gradients are those of all samples at once."""
-    learned, config = (
-        supervised(study),
-        config_of(nuc_penalty=0.0, count_penalty=0.0, max_grad_norm=0.05),
-    )
-    if heads is CONDITIONED:
-        learned = conditioned(study)
+    learned = conditioned(study) if heads is CONDITIONED else supervised(study)
+    config = config_of(nuc_penalty=0.0, count_penalty=0.0, max_grad_norm=0.05)
     gradients, losses = [], []
     ends = np.cumsum([0, *sizes])
-    for parts in ([np.arange(9)], [np.arange(a, b) for a, b in pairwise(ends)]):
+    for parts in ([np.arange(9)], [np.arange(a, b) for a, b in itertools.pairwise(ends)]):
         model = model_of(heads).train()
         batches = [rarefied_batch(learned, rows, 0) for rows in parts]
         step = one_step(model, learned, batches, config, make_optimizer(model, config.train))
-        gradients.append(
-            torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-        )
+        found = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        gradients.append(torch.cat(found))
         losses.append({name: float(total / count) for name, (total, count) in step.terms.items()})
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-7)
     assert gradients[1].norm().item() == pytest.approx(0.05, rel=1e-3), "clipped once, as a whole"
@@ -342,9 +329,8 @@ def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, m
     model = model_of(PRETRAIN, noise=0.0)
     reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8))
     reference.update_parameters(model)
-    trainer = trainer_of(
-        model, study, config_of(2, batch_size=2, ema_decay=0.8, patience=0), report=records.append
-    )
+    config = config_of(2, batch_size=2, ema_decay=0.8, patience=0)
+    trainer = trainer_of(model, study, config, report=records.append)
 
     def follow(trainer: Trainer) -> None:
         reference.update_parameters(trainer.model)
@@ -471,35 +457,27 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
     if way == "recomputed":
         model.bound_memory(3, True)
     asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
-    metrics = {}
-    for name in ("as it is", "unknown"):
-        study_read = (
-            learned
-            if name == "as it is"
-            else labelled(learned, category=0 * learned.labels.category)
-        )
+    losses, category = [], learned.labels.category
+    for study_read in (learned, labelled(learned, category=0 * category)):
         trainer = trainer_of(copy.deepcopy(model), study_read, config, asvs=asvs)
-        metrics[name] = trainer._validate()
+        losses.append(trainer._validate()["val_loss"])
         rows = np.arange(6, 9)
         predicted = run_model(model, study_read, rows, CPU, config.runtime)
-        terms = []
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
                 prepared = Prepared(on_shelves(batch), None if asvs is None else asvs.select(batch))
                 outputs = trainer.task.outputs(model.eval(), prepared)
-                terms.append(outputs.target.numpy())
                 order = [predicted.sample_ids.index(one) for one in batch.sample_ids]
-                np.testing.assert_allclose(predicted.target[order], terms[-1], atol=1e-5)
-    assert abs(metrics["as it is"]["val_loss"] - metrics["unknown"]["val_loss"]) > 1e-3
+                np.testing.assert_allclose(predicted.target[order], outputs.target, atol=1e-5)
+    assert abs(losses[0] - losses[1]) > 1e-3
 
 
 # --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints --------
 
 
 def half_trainer_of(study, model_of, precision: str, epochs: int = 2, made=trainer_of):
-    config = config_of(
-        epochs, 3, patience=0, runtime=RunConfig(device="cpu", mixed_precision=precision)
-    )
+    runtime = RunConfig(device="cpu", mixed_precision=precision)
+    config = config_of(epochs, 3, patience=0, runtime=runtime)
     return made(model_of(PRETRAIN, noise=0.0), study, config)
 
 
@@ -526,14 +504,11 @@ def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(
 
 
 def test_a_run_in_fp16_goes_on_with_its_factor(study, model_of, tmp_path):
-    whole = half_trainer_of(study, model_of, "fp16")
-    whole.scaler.load_state_dict({**whole.scaler.state_dict(), "growth_interval": 2})
-    whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
-    whole.fit()
-    for step in (1, 3):
-        resumed = half_trainer_of(study, model_of, "fp16")
-        resumed.restore(load(tmp_path / str(step)))
-        resumed.fit()
-        assert same_weights(whole.last_weights, resumed.last_weights)
-        assert resumed.scaler.state_dict() == whole.scaler.state_dict()
+    def trainer() -> Trainer:
+        made = half_trainer_of(study, model_of, "fp16")
+        made.scaler.load_state_dict({**made.scaler.state_dict(), "growth_interval": 2})
+        return made
+
+    whole, resumed = check_going_on(trainer, tmp_path, (1, 3))
+    assert resumed.scaler.state_dict() == whole.scaler.state_dict()
     assert whole.scaler.get_scale() != 1024
