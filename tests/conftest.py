@@ -22,6 +22,8 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
+from tests.programs import run_program, with_sources
+
 ROOT = Path(__file__).parents[1]
 OFFLINE = str(ROOT / "tests" / "offline")
 
@@ -71,8 +73,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests find out of this machine is kept among temporary files."""
+    """What tests find out of this machine is kept among temporary files, and nothing waits until a
+    disk has it.
+    """
     os.environ["AAM_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.fsync = lambda descriptor: None
 
 
 @pytest.fixture(autouse=True)
@@ -185,6 +190,15 @@ def small_pretraining() -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture(scope="module")
+def quick_baselines() -> Iterator[None]:
+    """Reports without strong baselines, and trivial ones with few trees: both take longest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aam.api.training.MOST_BASELINE_ROWS", 0)
+        patch.setattr("aam.predict.baselines.TREES", 5)
+        yield
+
+
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Gives what is said by a command, or by a function that calls one, which must end with status
@@ -210,13 +224,10 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
 
     def run(source: str) -> str:
         ignored = "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-        command = [sys.executable, "-W", "error", "-W", ignored, "-c", source]
         path = os.pathsep.join((str(ROOT), OFFLINE))
         environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
-        options = {"cwd": tmp_path, "env": environment}
-        done = subprocess.run(command, capture_output=True, text=True, **options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        words = ("-W", "error", "-W", ignored, "-c", source)
+        return run_program(sys.executable, *words, cwd=tmp_path, env=environment).stdout
 
     return run
 
@@ -229,7 +240,7 @@ def run_ranks() -> Callable[..., list[str]]:
     from aam.device.distributed import rank_environment
 
     def run(size: int, *words: object, status: int = 0) -> list[str]:
-        path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
+        path = with_sources()["PYTHONPATH"]
         shared = {**rank_environment(size), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         command = [sys.executable, *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -132,11 +132,6 @@ def test_names_are_the_words_of_the_field():
     assert not wrong, wrong
 
 
-def test_every_module_says_what_lives_in_it():
-    trees = modules().items()
-    assert not [str(path) for path, tree in trees if not ast.get_docstring(tree)]
-
-
 # --- import without side effects ---------------------------------------------------------------
 
 
@@ -225,16 +220,6 @@ def test_nothing_is_unpickled():
             pickles = any(ast.unparse(word) == "allow_pickle=True" for word in node.keywords)
             violations += [place] * pickles
         violations += [place] if used & set(unsafe.split()) else []
-    assert not violations, violations
-
-
-def test_no_error_is_swallowed():
-    violations = []
-    for place, node in nodes(ast.ExceptHandler):
-        caught = ast.unparse(node.type) if node.type else ""
-        silent = all(isinstance(step, (ast.Pass, ast.Continue)) for step in node.body)
-        if not caught or (silent and caught in ("Exception", "BaseException")):
-            violations.append(place)
     assert not violations, violations
 
 

@@ -53,6 +53,9 @@ BOOSTING, NEIGHBOURS = "gradient boosting", "nearest neighbours on UniFrac"
 MAX_NEIGHBOUR_SAMPLES = 20_000
 NEIGHBOUR_COUNT = 10
 
+# Trees of the forest on a few columns.
+TREES = 100
+
 
 class Fold(NamedTuple):
     """Samples that a baseline learns from and those that it is scored on, masks [N]."""
@@ -162,7 +165,7 @@ def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
 def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test: Array) -> Array:
     """Predictions of a random forest on a few columns [N, P], with leaves of `least` samples."""
     kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
-    model = kind(100, max_features=1.0, min_samples_leaf=least, random_state=seed)
+    model = kind(TREES, max_features=1.0, min_samples_leaf=least, random_state=seed)
     model.fit(inputs[train], task.truth[train])
     if not task.labels:
         return np.asarray(model.predict(inputs[test]))

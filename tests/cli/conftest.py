@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,12 +29,9 @@ def predict_study() -> Callable[..., object]:
     return apply
 
 
-@pytest.fixture(scope="session", autouse=True)
-def weak_baselines() -> Iterator[None]:
-    """Reports without strong baselines, which take longest; `strong_baselines` brings them back."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aam.api.training.MOST_BASELINE_ROWS", 0)
-        yield
+@pytest.fixture(scope="module", autouse=True)
+def _quick(quick_baselines: None) -> None:
+    """`strong_baselines` brings the strong ones back."""
 
 
 @pytest.fixture

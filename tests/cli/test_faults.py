@@ -4,14 +4,14 @@ tests/faults.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program, with_sources
 
 pytestmark = pytest.mark.slow
 
@@ -21,13 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 def run(script: str, *words: str) -> str:
     """What a script of tests/faults prints; it must find nothing wrong."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, str(ROOT / "tests" / "faults" / script), *words]
-    environment = {**os.environ, "PYTHONPATH": path}
-    options = {"capture_output": True, "text": True, "timeout": 900, "check": False}
-    done = subprocess.run(command, env=environment, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    program = ROOT / "tests" / "faults" / script
+    return run_program(sys.executable, program, *words, env=with_sources(), timeout=900).stdout
 
 
 def test_killed_runs_end_like_others(tmp_path):
@@ -47,5 +42,7 @@ def test_a_disk_that_fails_damages_nothing(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")
 def test_damaged_files_are_read_or_refused(tmp_path):
-    stdout = run("fuzz.py", str(tmp_path), "--inputs", "570")
-    assert stdout.splitlines()[-1] == "570 inputs, 0 failures"
+    assert (
+        run("fuzz.py", str(tmp_path), "--inputs", "570").splitlines()[-1]
+        == "570 inputs, 0 failures"
+    )

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from containers.lib.image_tests import copy_sources
+from tests.programs import run_program
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -77,11 +78,7 @@ def shell(workshop: Path) -> Callable[..., Done]:
 
     def run(*words: object, cwd: Path = workshop, status: int | None = 0, **variables: str) -> Done:
         inherited = environment(AAM_SCRATCH=str(workshop / "scratch"), **variables)
-        command = list(map(str, words))
-        done = subprocess.run(command, cwd=cwd, env=inherited, capture_output=True, text=True)
-        printed = done.stdout[-3000:] + done.stderr[-6000:]
-        assert status is None or done.returncode == status, printed
-        return done
+        return run_program(*words, cwd=cwd, env=inherited, status=status)
 
     return run
 

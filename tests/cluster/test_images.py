@@ -20,6 +20,7 @@ import pytest
 from containers.lib.files import revision
 from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
+from tests.programs import run_program
 
 pytestmark = pytest.mark.cluster
 STUDY = "--table study/table.biom --metadata study/metadata.tsv --rarefy-depth 1000"
@@ -192,11 +193,8 @@ def guest(workshop):
         variables["PIP_FIND_LINKS"] = " ".join(map(str, wheel_folders()))
         variables |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
         variables |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-        line = f'{hide}umask 077; {become}"$@"'
-        command = ["unshare", "--mount", "sh", "-c", line, "guest", *map(str, words)]
-        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
-        assert done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
-        return done
+        command = ["unshare", "--mount", "sh", "-c", f'{hide}umask 077; {become}"$@"', "guest"]
+        return run_program(*command, *words, cwd=cwd, env=variables, status=status)
 
     return run
 

@@ -25,7 +25,7 @@ import pytest
 
 from aam.data.simulate import simulate
 from tests.cluster.conftest import HERE, ROOT, environment
-from tests.programs import write_program
+from tests.programs import run_program, write_program
 
 pytestmark = pytest.mark.cluster
 SMALL = shlex.split(
@@ -77,11 +77,7 @@ class Site:
 
     def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
         """Run a command as on a login node."""
-        options = {"cwd": cwd, "env": {**self.variables, **variables}}
-        command = list(map(str, words))
-        done = subprocess.run(command, capture_output=True, text=True, **options)
-        assert status is None or done.returncode == status, done.stdout + done.stderr
-        return done
+        return run_program(*words, status=status, cwd=cwd, env={**self.variables, **variables})
 
     def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables) -> str:
         """Submit a job and return its id."""
@@ -155,10 +151,8 @@ def site(workshop: Path, once: Callable) -> Iterator[Site]:
 
 def aam(*words: object, cwd: Path, **variables: str) -> None:
     """Run aam without SLURM."""
-    command = [sys.executable, "-m", "aam", *map(str, words)]
-    options = {"cwd": cwd, "env": environment(PYTHONPATH=str(ROOT), **variables)}
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
+    variables = environment(PYTHONPATH=str(ROOT), **variables)
+    run_program(sys.executable, "-m", "aam", *words, cwd=cwd, env=variables)
 
 
 @pytest.fixture(scope="session")
@@ -281,8 +275,7 @@ def test_scripts_pass_shellcheck_and_sbatch(site):
             scripts.append(site.login(*generate, kind, *words, **variables).stdout)
             site.login(*generate, kind, "--test-only", *words, **variables)
     for script in scripts:
-        checked = subprocess.run(["shellcheck", "-"], input=script, capture_output=True, text=True)
-        assert checked.stdout == ""
+        assert run_program("shellcheck", "-", input=script).stdout == ""
 
 
 def test_nodes_that_crash(site, uninterrupted):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import write_program
+from tests.programs import run_program, write_program
 
 ROOT = Path(__file__).parents[2]
 CONTAINERS = ROOT / "containers"
@@ -101,10 +101,8 @@ def script(
         environment = {name: os.environ[name] for name in inherited if name in os.environ}
         environment["PATH"] = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         environment |= {"AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
-        command = [sys.executable, str(root / "containers" / name), *map(str, words)]
         options = {"cwd": cwd, "env": environment | variables, "umask": umask}
-        done = subprocess.run(command, capture_output=True, text=True, **options)
-        assert status in (None, done.returncode), done.stdout + done.stderr
-        return done
+        program = root / "containers" / name
+        return run_program(sys.executable, program, *words, status=status, **options)
 
     return run

@@ -19,7 +19,7 @@ from containers.lib.engine import explain
 from containers.lib.errors import InputError
 from containers.lib.pins import read_pins
 from containers.lib.sidecar import PAPERS, verify
-from tests.programs import absent
+from tests.programs import absent, run_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -198,8 +198,7 @@ def test_an_old_python_is_told_which_it_must_be(name, tmp_path):
     text = (ROOT / "containers" / name).read_text()
     ast.parse(text, feature_version=(3, 6))
     (tmp_path / "old.py").write_text("import sys\nsys.version_info = (3, 6)\n" + text)
-    done = subprocess.run([sys.executable, tmp_path / "old.py"], capture_output=True, text=True)
-    assert done.returncode == 1
+    done = run_program(sys.executable, tmp_path / "old.py", status=1)
     assert "Python 3.11 or newer" in done.stderr
 
 

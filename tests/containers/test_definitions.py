@@ -9,7 +9,6 @@ import difflib
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -20,7 +19,7 @@ from containers.lib.layer import UNPACK_PACKAGES, fill, packages, section
 from containers.lib.oci import shell_steps
 from containers.lib.pins import FLAVOURS, read_pins
 from containers.lib.plan import Request, choose_base, choose_snapshot
-from tests.programs import absent, write_program
+from tests.programs import absent, run_program, write_program
 
 ROOT = Path(__file__).parents[2]
 CONTAINERS = ROOT / "containers"
@@ -173,8 +172,7 @@ def run(tmp_path):
     def calls(text: str, *words: str, fail: str = "nothing") -> list[str]:
         environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
         environment |= {"CALLS": f"{tmp_path}/calls", "FAIL": fail}
-        command = ["sh", "-c", text, "sh", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = run_program("sh", "-c", text, "sh", *words, env=environment, status=None)
         assert (done.returncode == 0) == (fail == "nothing"), done.stderr
         asked = (tmp_path / "calls").read_text().splitlines()
         assert done.stdout.count("a certificate") == sum("CaInfo" in line for line in asked)
@@ -261,6 +259,4 @@ def test_programs_start_where_nothing_is_installed():
     source = f"import sys, importlib; sys.path.insert(0, {str(ROOT)!r})\n"
     source += f"for name in {names!r}: importlib.import_module(name)\n"
     source += "assert not {'torch', 'numpy'} & set(sys.modules)"
-    command = [sys.executable, "-I", "-S", "-c", source]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_program(sys.executable, "-I", "-S", "-c", source)

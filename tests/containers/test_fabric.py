@@ -24,7 +24,7 @@ from containers.lib.enter import copy_host_fabric
 from containers.lib.errors import InputError
 from containers.lib.fabric import Source, choose_fabric, fetch, fill_fabric
 from containers.lib.files import CONTAINERS
-from tests.programs import absent
+from tests.programs import absent, run_program
 
 SITE = "venv/lib/python3.12/site-packages"
 # As autotools write it: options in any order; configure ends if something is missing.
@@ -95,8 +95,7 @@ def sources(tmp_path):
 
 def compile_library(path: Path, text: str, *options: object) -> None:
     path.with_suffix(".c").write_text(text)
-    command = ["gcc", "-shared", "-fPIC", path.with_suffix(".c"), *options, "-o", path]
-    subprocess.run(list(map(str, command)), check=True)
+    run_program("gcc", "-shared", "-fPIC", path.with_suffix(".c"), *options, "-o", path)
 
 
 @pytest.fixture
@@ -117,10 +116,7 @@ def build(tmp_path):
 
     def run(status: int = 0) -> subprocess.CompletedProcess[str]:
         words = [tmp_path / "fabric" / "build.py", tmp_path / "opt", tmp_path / "venv"]
-        command = [sys.executable, *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == status, done.stdout + done.stderr
-        return done
+        return run_program(sys.executable, *words, status=status)
 
     return run
 

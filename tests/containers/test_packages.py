@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -18,7 +17,7 @@ import pytest
 from containers.lib import release
 from containers.lib.files import changed_files, revision
 from containers.lib.wheels import build_wheel, isolation_options
-from tests.programs import absent
+from tests.programs import absent, run_program
 
 ROOT = Path(__file__).parents[2]
 BUNDLED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
@@ -26,10 +25,7 @@ BUNDLED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
 def run(*words: object, cwd: Path, **variables: str) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), **variables}
-    options = {"cwd": cwd, "env": environment, "capture_output": True, "text": True}
-    done = subprocess.run(list(map(str, words)), **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_program(*words, cwd=cwd, env=environment).stdout
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +129,8 @@ def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
 def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
     (tmp_path / "kept").write_text("1")
     for words in ("init --quiet", "add kept", "commit --quiet -m first"):
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words.split()]
-        subprocess.run(command, cwd=tmp_path, check=True)
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        run_program("git", *author, *words.split(), cwd=tmp_path)
     assert changed_files(tmp_path) == []
     (tmp_path / "kept").write_text("2")
     (tmp_path / "new").write_text("3")

@@ -18,7 +18,7 @@ from containers.lib import image_tests
 from containers.lib.enter import inner_environment
 from containers.lib.wheels import source_digest
 from tests.containers.conftest import record
-from tests.programs import absent, write_program
+from tests.programs import absent, run_program, write_program
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
@@ -196,10 +196,9 @@ def test_image_and_controller_are_checked_before_a_node_is_asked_for(
     if has_image:
         image.touch()
         record(image, aam_sha256=source_digest())
-    command = [sys.executable, "-m", "nox", "-s", "test_rocm", "--", "--image", str(image)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    words = ("-m", "nox", "-s", "test_rocm", "--", "--image", image)
+    done = run_program(sys.executable, *words, cwd=ROOT, status=1)
     printed = done.stdout + done.stderr
-    assert done.returncode == 1
     assert not (tmp_path / "called").exists(), "no node is asked for"
     controller = "no controller of SLURM answers (scontrol ping: Slurmctld(primary) at cosmos"
     said = (controller, "nox -s test_rocm -- --no-gpu")

@@ -1,14 +1,14 @@
-"""The notebook runs from its first cell to its last, and is short."""
+"""The notebook runs from its first cell to its last, and is a page."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_program, with_sources
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
@@ -29,10 +29,6 @@ def code() -> str:
     return "\n".join(sources) + "\n"
 
 
-def test_the_notebook_is_short():
-    assert len([line for line in code().splitlines() if line.strip()]) <= 26
-
-
 def test_the_notebook_is_a_page_with_its_outputs(monkeypatch):
     """`python docs/run_notebook.py` keeps them: two charts, and a table of importances."""
     kept = [output for cell in cells() for output in cell.get("outputs", []) if "data" in output]
@@ -49,9 +45,4 @@ def test_the_notebook_is_a_page_with_its_outputs(monkeypatch):
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path):
     (tmp_path / "notebook.py").write_text(code() + RESULTS, encoding="utf-8")
-    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "notebook.py"]
-    options = {"cwd": tmp_path, "env": environment}
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
+    run_program(sys.executable, "notebook.py", cwd=tmp_path, env=with_sources())

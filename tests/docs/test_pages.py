@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ import pytest
 
 from aam.cli import COMMANDS
 from aam.options import options_of
-from tests.programs import write_program
+from tests.programs import run_program, with_sources, write_program
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -61,18 +60,10 @@ def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
     for study in ("docs/tutorial/qiime2-crc", "examples/infant-age"):
         shutil.copytree(ROOT / study, folder / study)
     path = os.pathsep.join((str(programs), os.environ["PATH"]))
-    environment = {**with_sources(), "PATH": path}
+    environment = with_sources(PATH=path)
     script = "set -euo pipefail\n" + "\n".join(commands_of(page))
-    options = {"cwd": folder, "env": environment}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = run_program("bash", "-c", script, cwd=folder, env=environment)
     return done.stdout + done.stderr
-
-
-def with_sources() -> dict[str, str]:
-    """The environment of a program that imports aam from this repository."""
-    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {**os.environ, "PYTHONPATH": path}
 
 
 # --- names -------------------------------------------------------------------------------------
@@ -222,9 +213,8 @@ def test_every_file_and_column_is_described(second):
     for path in sorted((second / "second").rglob("*")):
         is_figure = path.suffix in (".svg", ".png") and path.with_suffix(".svg").is_file()
         is_top = path.parent.name == "second"
-        if path.is_dir() or "tensorboard" in path.parts or is_figure or is_top:
-            continue
-        if path.name == ".lock":
+        left_out = "tensorboard" in path.parts or path.name == ".lock"
+        if path.is_dir() or left_out or is_figure or is_top:
             continue
         missing += [] if f"`{path.name}`" in page else [path.name]
         if path.suffix == ".tsv":
@@ -289,10 +279,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
     # Pages name files of the examples.
     left_out = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=left_out)
-    options = ["-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
-    command = [sys.executable, *options, str(source), str(tmp_path / "html")]
-    done = subprocess.run(command, env=with_sources(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ["-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", source, tmp_path / "html"]
+    run_program(sys.executable, *words, env=with_sources())
     home = (tmp_path / "html" / "index.html").read_text()
     outside = r'<(?:script|link|img)[^>]*(?:src|href)="https?:'
     assert not re.search(outside, home), "nothing is loaded from elsewhere"

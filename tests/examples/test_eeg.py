@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import shlex
 import shutil
 import signal
@@ -51,6 +50,7 @@ from examples.eeg.recordings import (
 )
 from examples.eeg.task import by_subject, scores, unfreeze
 from tests.engine.conftest import Doubling, options, same
+from tests.programs import with_sources
 from tests.refusals import refusal
 
 ROOT = Path(__file__).parents[2]
@@ -365,8 +365,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(cohort, tmp_path):
     more = shlex.split("--epochs 20 --patience 0 --checkpoint-minutes 0 --resume-from auto")
     assert main(train_words(cohort, tmp_path / "whole", *more), PROGRAM) == 0
     words = [sys.executable, "-m", "examples.eeg", *train_words(cohort, tmp_path / "killed", *more)]
-    path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
-    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(words, env=with_sources())
     while not find_checkpoints(tmp_path / "killed" / "checkpoints"):
         assert process.poll() is None
         time.sleep(0.05)

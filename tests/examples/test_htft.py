@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -35,6 +33,7 @@ from examples.htft.student import Student
 from examples.htft.task import Data, StudentTask
 from examples.htft.windows import Capture, read_windows, write_windows
 from tests.examples.htft_ranks import make_trainer, random_windows, small_options
+from tests.programs import run_program, with_sources
 from tests.refusals import refusal
 
 ROOT = Path(__file__).parents[2]
@@ -382,9 +381,7 @@ def test_two_ranks_are_one_and_go_on_with_four(kind, run_ranks, tmp_path):
 def test_the_benchmark_measures_one_process_and_two_in_turn(tmp_path):
     profile = tmp_path / "profile.json"
     words = f"-m examples.htft benchmark --profile {profile} --steps 20 --repeats 1".split()
-    path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    subprocess.run([sys.executable, *words], check=True, env=environment)
+    run_program(sys.executable, *words, env=with_sources())
     report = json.loads(profile.read_text())
     ((one, two),) = report["pairs"]
     assert (len(one["processors"]), len(two["processors"])) == (1, 2)

@@ -4,7 +4,6 @@ resume in the middle), job scripts, and the search for options.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import numpy as np
@@ -17,7 +16,7 @@ from aam.errors import BAD_INPUT, FINISHED
 from examples.eeg.__main__ import PROGRAM as EEG
 from examples.htft.__main__ import PROGRAM as HTFT
 from examples.runs import RowsTask
-from tests.programs import absent
+from tests.programs import absent, run_program
 
 ROWS = np.arange(100, 123)
 CPU = torch.device("cpu")
@@ -91,7 +90,7 @@ def test_a_job_script_runs_the_command_and_asks_to_be_queued_again(program, tmp_
     lines += [f"-m {program.name} train --output-dir 'a b' --resume-from auto --distributed"]
     lines += ['[ "$status" != 85 ] || scontrol requeue "$SLURM_JOB_ID"']
     assert absent(script, *lines) == []
-    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    run_program("bash", "-n", input=script)
     assert main(["submit"], program) == BAD_INPUT
     assert "--words: not given" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import write_program
+from tests.programs import run_program, write_program
 
 ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
@@ -29,9 +29,9 @@ def bash(tmp_path: Path) -> Callable[..., Done]:
     (tmp_path / "functions").write_text(f"set -uo pipefail; {work}\n{functions}")
 
     def run(words: str, *arguments: object, path: str = os.environ["PATH"]) -> Done:
-        command = ["bash", "-c", f". ./functions; {words}", "bash", *map(str, arguments)]
-        options = {"cwd": tmp_path, "env": {"PATH": path}}
-        return subprocess.run(command, capture_output=True, text=True, **options)
+        line = f". ./functions; {words}"
+        options = {"cwd": tmp_path, "env": {"PATH": path}, "status": None}
+        return run_program("bash", "-c", line, "bash", *arguments, **options)
 
     return run
 
@@ -181,8 +181,8 @@ def test_pages_of_copied_files_are_dropped(bash, tmp_path):
     file.write_bytes(os.urandom(2**22))
 
     def cached() -> int:
-        command = ["fincore", "--bytes", "--noheadings", "--output=RES", file]
-        return int(subprocess.run(command, capture_output=True, text=True).stdout or 0)
+        words = ("--bytes", "--noheadings", "--output=RES", file)
+        return int(run_program("fincore", *words, status=None).stdout or 0)
 
     assert cached() > 0
     assert bash('drop_cached "$1" "$2"', tmp_path / "study", tmp_path / "nowhere").returncode == 0

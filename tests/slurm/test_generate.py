@@ -23,7 +23,7 @@ from containers.lib.errors import InputError
 from slurm.jobs import options, site, workflow
 from slurm.jobs.request import KINDS
 from tests.containers.conftest import record
-from tests.programs import absent, write_program
+from tests.programs import absent, run_program, write_program
 
 ROOT = Path(__file__).parents[2]
 GENERIC = {"PARTITION": "batch", "SHARED": "/shared/{user}", "LOCAL": "/local/{user}/{job}"}
@@ -74,17 +74,15 @@ def login(tmp_path: Path, shared: Path, generate) -> Callable[..., Done]:
         environment, out, err = {**variables, **more}, io.StringIO(), io.StringIO()
         words = tuple(map(str, words))
         if program:
-            command = [str(path / program), *["slurm/generate"] * (program == "python3"), *words]
-            pipes = {"capture_output": True, "text": True}
-            done = subprocess.run(command, cwd=ROOT, env=environment, **pipes)
-        else:
-            with (
-                mock.patch.dict(os.environ, environment, clear=True),
-                mock.patch.object(sys, "argv", ["slurm/generate", *words]),
-                contextlib.redirect_stdout(out),
-                contextlib.redirect_stderr(err),
-            ):
-                done = Done(words, generate(), out.getvalue(), err.getvalue())
+            command = [path / program, *["slurm/generate"] * (program == "python3"), *words]
+            return run_program(*command, cwd=ROOT, env=environment, status=status)
+        with (
+            mock.patch.dict(os.environ, environment, clear=True),
+            mock.patch.object(sys, "argv", ["slurm/generate", *words]),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            done = Done(words, generate(), out.getvalue(), err.getvalue())
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -140,9 +138,8 @@ def user_file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["cosmos", "generic"])
 def test_committed_scripts_are_the_generators_output(name, tmp_path):
     environment = {"PATH": os.environ["PATH"], **(GENERIC_SITE if name == "generic" else {})}
-    words = ["examples", "--site", name, "--output", str(tmp_path)]
-    command = [sys.executable, ROOT / "slurm" / "generate", *words]
-    subprocess.run(command, env=environment, check=True)
+    words = ("examples", "--site", name, "--output", tmp_path)
+    run_program(sys.executable, ROOT / "slurm" / "generate", *words, env=environment)
     golden = ROOT / ("slurm" if name == "cosmos" else "tests/golden/slurm")
     paths = [path for path in golden.glob("*.sh") if path.name != "lib.sh"]
     committed = {path.name: path.read_text() for path in paths}
@@ -150,7 +147,7 @@ def test_committed_scripts_are_the_generators_output(name, tmp_path):
     written = {path: (tmp_path / path).read_text() for path in committed}
     assert written == committed, "see tests/golden/README.md"
     for path in tmp_path.glob("*.sh"):
-        subprocess.run(["bash", "-n", path], check=True)
+        run_program("bash", "-n", path)
         assert len(path.read_text().splitlines()) <= 110
 
 
@@ -166,9 +163,8 @@ def test_the_options_of_jobs_are_those_of_aam():
 
 
 def test_a_bare_python_is_enough():
-    command = [sys.executable, "-I", "-S", "slurm/generate", "pretrain_node"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ("-I", "-S", "slurm/generate", "pretrain_node")
+    done = run_program(sys.executable, *words, cwd=ROOT)
     assert done.stdout.startswith("#!/bin/bash -l\n# aam pretrain_node")
 
 
@@ -221,9 +217,8 @@ def test_hostile_names_are_quoted(login, tmp_path):
     assert all(line.startswith("#") for line in head.strip().splitlines())
     facts = rest.partition("LIB_SHA256=")[0]
     show = 'printf "%s\\0" "${SOURCES[@]}" "${TARGETS[@]}" "${COMMAND[@]}"'
-    command = ["bash", "-uc", facts + show]
-    done = subprocess.run(command, cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True)
-    words = done.stdout.decode().split("\0")
+    done = run_program("bash", "-uc", facts + show, cwd=tmp_path, env={"SLURM_JOB_ID": "7"})
+    words = done.stdout.split("\0")
     assert words[:2] == [str(table), f"table/{HOSTILE}"]
     assert words[words.index("--table") + 1] == f"in/table/{HOSTILE}"
     assert words[words.index("--group-column") + 1] == HOSTILE
@@ -304,15 +299,15 @@ def test_the_library_is_copied_to_the_log_and_can_be_part_of_the_script(
     inline = make("pretrain-node", SUBMIT="0", ARGS="--inline --epochs 3").stdout
     assert absent(inline, "stage_in() {", "    --epochs 3\n") == []
     assert "LIB=" not in inline
-    for script, status, said in (
+    for script, words, said in (
         (inline, ["-n"], ""),
         (text.replace("LIB_SHA256=", "LIB_SHA256=0"), [], "slurm/lib.sh has changed: write this "),
     ):
         environment = {"SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
-        pipes = {"capture_output": True, "text": True}
-        done = subprocess.run(["bash", *status], input=script, env=environment, **pipes)
+        options = {"input": script, "env": environment, "status": 1 if said else 0}
+        done = run_program("bash", *words, **options)
         assert done.stderr.startswith(said)
-        assert (done.returncode, bool(done.stderr)) == ((1, True) if said else (0, False))
+        assert bool(done.stderr) == bool(said)
 
 
 # --- make --------------------------------------------------------------------------------------
@@ -424,7 +419,7 @@ def test_scripts_for_other_sites(pretrain, login, name, tmp_path):
     assert absent(text, *(f"#SBATCH --{part}\n" for part in PUBLIC_SITES[name].split())) == []
     assert (f"mask_cpu:{CORES_OF_LUMI}'" in text) == (name == "lumi-g")
     assert (".venv/bin/python -m aam pretrain" in text) == (name == "perlmutter")
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    run_program("bash", "-n", input=text)
     text = pretrain(*words, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
     assert "#SBATCH --gres=gpu:2" in text
     assert "--gpus-per-node" not in text, "one request for GPUs, not two"
