@@ -43,15 +43,9 @@ def time_process(command: Sequence[str], threads: int) -> dict[str, float]:
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     starter = [sys.executable, "-S", "-E", "-c", STARTER, *command]
-    done = subprocess.run(
-        starter,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-    )
-    wall, status, processor, peak = json.loads(done.stdout)
+    quiet = subprocess.DEVNULL
+    printed = subprocess.check_output(starter, env=environment, stderr=quiet, text=True)
+    wall, status, processor, peak = json.loads(printed)
     if status:
         raise subprocess.CalledProcessError(status, command)
     return {
@@ -81,46 +75,18 @@ def time_unifrac_processes(
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "ours.h5", Path(folder) / "theirs.h5"
         for metric, (of_aam, of_ssu) in SSU_METRICS.items():
-            words = [
-                sys.executable,
-                "-m",
-                "aam",
-                "unifrac",
-                "--table",
-                str(table),
-                "--tree",
-                str(tree),
-                "--overwrite",
-            ]
-            words += [
-                "--unifrac-metric",
-                *of_aam,
-                "--missing-tips",
-                "drop",
-                "--root-length",
-                "exclude",
-            ]
-            words += ["--threads", str(threads), "--device", "cpu", "--output", str(ours)]
-            other = [
-                "-i",
-                str(table),
-                "-t",
-                str(tree),
-                "-m",
-                *of_ssu,
-                "-a",
-                "0.5",
-                "--pcoa",
-                "0",
-                "-r",
-                "hdf5_fp32",
-            ]
+            words = [sys.executable, "-m", "aam", "unifrac", "--table", str(table)]
+            words += ["--tree", str(tree), "--output", str(ours), "--threads", str(threads)]
+            words += ["--overwrite", "--missing-tips", "drop", "--root-length", "exclude"]
+            words += ["--device", "cpu", "--unifrac-metric", *of_aam]
+            other = ["-i", str(table), "-t", str(tree), "-o", str(theirs), "-m", *of_ssu]
+            other += ["-a", "0.5", "--pcoa", "0", "-r", "hdf5_fp32"]
             timed: list[dict[str, float]] = []
             compared: list[dict[str, float]] = []
             for _ in range(repeats):
                 timed.append(time_process(words, threads))
                 if ssu is not None:
-                    compared.append(time_process([ssu, *other, "-o", str(theirs)], threads))
+                    compared.append(time_process([ssu, *other], threads))
             results[metric] = {"aam": timed}
             if ssu is not None:
                 difference = float(np.abs(_matrix(ours) - _matrix(theirs)).max())

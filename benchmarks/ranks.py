@@ -39,12 +39,8 @@ def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
         for rank, command in enumerate(commands):
             rank_variables = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {}
             errors = stack.enter_context(tempfile.TemporaryFile("w+"))
-            process = subprocess.Popen(
-                command,
-                env={**environment, **rank_variables},
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )
+            variables, quiet = {**environment, **rank_variables}, subprocess.DEVNULL
+            process = subprocess.Popen(command, env=variables, stdout=quiet, stderr=errors)
             stack.enter_context(process)
             stack.callback(process.kill)
             started.append((process, errors))
@@ -54,10 +50,8 @@ def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
                 message = errors.read()[-2000:].strip()
                 if process.returncode == 2:
                     raise InputError(message)
-                raise RunError(
-                    f"{shlex.join(commands[0])} ended with exit status {process.returncode}: "
-                    f"{message}"
-                )
+                ended = f"ended with exit status {process.returncode}: {message}"
+                raise RunError(f"{shlex.join(commands[0])} {ended}")
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -76,17 +70,7 @@ def time_ranks(
     cores of this machine can do.
     """
     words = [sys.executable, "-m", "aam", "pretrain", "--table", str(table), "--tree", str(tree)]
-    words += [
-        "--missing-tips",
-        "drop",
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-        "--epochs",
-        str(EPOCHS),
-        "--overwrite",
-    ]
+    words += f"--missing-tips drop --device cpu --threads 1 --epochs {EPOCHS} --overwrite".split()
     speeds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder) / str(number) for number in range(max(RANKS))]
