@@ -186,7 +186,7 @@ class RunConfig(RuntimeConfig):
     dry_run: bool = option(False, "Check of inputs and a summary, without output.", **COMMAND)
     resume_from: str | None = option(None, RESUMED, **COMMAND)
     checkpoint_minutes: NonNegativeFloat = option(10.0, "Minutes between checkpoints.", **RUN)
-    track: Literal["mlflow", "wandb"] | None = option(None, "Tracker of the metrics.", **RUN)
+    track: Literal["mlflow", "wandb"] | None = option(None, "Second log of the metrics.", **RUN)
 
     def problems(self) -> Iterator[str]:
         """Name the library of ``--track`` if it is not installed."""
