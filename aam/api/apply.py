@@ -105,10 +105,8 @@ def load_table(
     """
     saved, knows_primers = models[0], models[0].profile.holds_primer
     if config.trim_primers and knows_primers:
-        raise InputError(
-            "--trim-primers: the model was trained on reads with primers and does not know reads "
-            "without them; leave --trim-primers out"
-        )
+        unknown = "trained on reads with primers and does not know reads without them"
+        raise InputError(f"--trim-primers: the model was {unknown}; leave --trim-primers out")
     # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
     predicts = not isinstance(config, EmbedConfig)
     names = (name for model in models if predicts for name in model.covariates.columns)
@@ -146,14 +144,13 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 def _counted(study: Study) -> str:
     """Say how many samples of a file are predicted, and why others are not."""
-    selection = study.selection
-    reasons = {
-        "below the depth": len(selection.dropped),
-        "without metadata, which the model reads": len(selection.of_file) - len(selection.aligned),
-    }
-    left_out = "".join(f", {count} {why}" for why, count in reasons.items() if count)
-    predicted = len(study.table.sample_ids)
-    return f"{len(selection.of_file)} samples, {predicted} of them predicted{left_out}"
+    every, selection = len(study.selection.of_file), study.selection
+    text = f"{every} samples, {len(study.table)} of them predicted"
+    if selection.dropped:
+        text += f", {len(selection.dropped)} below the depth"
+    if lacking := every - len(selection.aligned):
+        text += f", {lacking} without metadata, which the model reads"
+    return text
 
 
 def predict_table(config: PredictConfig) -> None:
@@ -199,10 +196,8 @@ def embedded(
         return study, on_tree.vectors(), None, on_tree
     network, depth, placed = saved.required_network, config.rarefy_depth, None
     if depth is not None and depth > saved.depth:
-        raise InputError(
-            f"--rarefy-depth is {depth}, expected at most {saved.depth}, the depth of the samples "
-            "that the network has learned from"
-        )
+        of = "the depth of the samples that the network has learned from"
+        raise InputError(f"--rarefy-depth is {depth}, expected at most {saved.depth}, {of}")
     if config.distances:
         study, placed = place_samples(models, config, inputs)
     else:
@@ -232,10 +227,8 @@ def place_samples(
         Several models, a model without a reference, or a bad table.
     """
     if (reference := _single(models).reference) is None:
-        raise InputError(
-            "--distances: the model has no reference tree; pass --model 16s or 16s-v4, which are "
-            f"part of aam-16s: {INSTALL}"
-        )
+        remedy = f"pass --model 16s or 16s-v4, which are part of aam-16s: {INSTALL}"
+        raise InputError(f"--distances: the model has no reference tree; {remedy}")
     study, _ = load_table(models, config, inputs)
     tokens, counts = study.tokens.numpy(), sparse.csr_matrix(rarefied_table(study))
     return study, reference.place(study.table, tokens, counts, str(config.table))
@@ -243,9 +236,8 @@ def place_samples(
 
 def _single(models: Sequence[SavedModel]) -> SavedModel:
     if len(models) > 1:
-        raise InputError(
-            f"--model: {len(models)} models, each with its own vectors; name one of them"
-        )
+        several = f"{len(models)} models, each with its own vectors"
+        raise InputError(f"--model: {several}; name one of them")
     return models[0]
 
 
@@ -523,7 +515,6 @@ def load(path: Paths, **options: Any) -> Model:
     config = configured(PredictConfig(), options, "aam.load")
     _refuse_useless(config, options)
     if others := sorted(options.keys() - vars(config.runtime).keys()):
-        raise InputError(
-            f"aam.load: {shown(others)}: not of the machine; give it to predict, embed or explain"
-        )
+        remedy = "give it to predict, embed or explain"
+        raise InputError(f"aam.load: {shown(others)}: not of the machine; {remedy}")
     return Model(folders, prepare_models(folders, config.runtime), options)

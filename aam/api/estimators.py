@@ -243,11 +243,10 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
             first = f"{table.sample_ids[empty[0]]!r} ({table.texts('note')[empty[0]]})"
-            raise InputError(
-                f"{len(empty)} of {len(values)} samples cannot be predicted, such as {first}; "
-                "leave them out (the result of aam.read_table has .depths and can be divided), or "
-                "use model_.predict, which leaves their rows empty"
-            )
+            what = f"{len(empty)} of {len(values)} samples cannot be predicted, such as {first}"
+            read = "the result of aam.read_table has .depths and can be divided"
+            whole = "use model_.predict, which leaves their rows empty"
+            raise InputError(f"{what}; leave them out ({read}), or {whole}")
         return table, values
 
 
@@ -305,10 +304,9 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
         table, _ = self._predicted(X, covariates)
         limits = table.limits(table.specs[0].name)
         if limits is None:
-            raise InputError(
-                f"no interval: test_size is {self.test_size}, and intervals are fitted on at least "
-                "20 held-out groups; fit with test_size=0.2, or more samples"
-            )
+            remedy = "fit with test_size=0.2, or more samples"
+            why = f"test_size is {self.test_size}, and intervals are fitted on at least 20 held-out"
+            raise InputError(f"no interval: {why} groups; {remedy}")
         return limits
 
 

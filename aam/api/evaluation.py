@@ -65,10 +65,9 @@ def _with_truth(
     ids, warnings = align(metadata, predicted, targets, "drop"), []
     table = table.with_rows(ids, table.frame["note"])
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
-        raise InputError(
-            f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a "
-            "prediction: all are empty or nan; give the file that predicts these samples"
-        )
+        none = f"none of {len(ids)} samples with a value of {shown(targets)} has a prediction"
+        remedy = "all are empty or nan; give the file that predicts these samples"
+        raise InputError(f"--predictions: {none}: {remedy}")
     if absent := sorted({*predicted} - {*ids}):
         lacks = f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
         of = f"{len(absent)} of {len(predicted)} predicted samples"
@@ -77,16 +76,12 @@ def _with_truth(
         what = f"{len(unpredicted)} held-out samples of --split have no prediction"
         warnings.append(f"{what}, such as {shown(unpredicted, 3)}")
     if seen := table.texts("subset").count("train"):
-        remedy = (
-            "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run without "
-            "folds, --split RUN/split.tsv leaves only the test samples"
-        )
-        if split is not None:
-            remedy = "--test-size or --cv of aam train holds samples out"
-        warnings.append(
-            f"{seen} of {len(ids)} samples were seen in training, so these are not held-out "
-            f"metrics: {remedy}"
-        )
+        remedy = "--test-size or --cv of aam train holds samples out"
+        if split is None:
+            remedy = "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run "
+            remedy += "without folds, --split RUN/split.tsv leaves only the test samples"
+        what = f"{seen} of {len(ids)} samples were seen in training"
+        warnings.append(f"{what}, so these are not held-out metrics: {remedy}")
     return table, warnings
 
 
@@ -105,12 +100,10 @@ def _check_groups(
     number = folds[folds != ""].groupby(level=0).nunique()
     if not len(crossing := number.index[number > 1]):
         return []
-    return [
-        f"{len(crossing)} of {folds.index.nunique()} groups of {column} lie in several folds "
-        f"({shown(crossing, 3)}): the models learned from other samples of the groups that they "
-        f"predicted, and the metrics are too good for a new {column}; train with --group-column "
-        f"{column}"
-    ]
+    what = f"{len(crossing)} of {folds.index.nunique()} groups of {column} lie in several folds"
+    seen = f"({shown(crossing, 3)}): the models learned from other samples of the groups that they"
+    so = f"predicted, and the metrics are too good for a new {column}"
+    return [f"{what} {seen} {so}; train with --group-column {column}"]
 
 
 def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Subset:

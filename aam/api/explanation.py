@@ -20,20 +20,9 @@ from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import truth_of
+from aam.explain import results
 from aam.explain.effects import Floats, explain_samples
-from aam.explain.results import (
-    HELD_OUT,
-    TRAINING,
-    Asvs,
-    Explanation,
-    explanation_html,
-    explanation_of,
-    features_html,
-    folder_names,
-    importances_html,
-    opening,
-    write_explanation,
-)
+from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
@@ -85,7 +74,7 @@ def explained(
     if metadata is not None and column in metadata.columns:
         groups = np.array(metadata.groups(column, ids), object)
     by = (groups, "" if groups is None else column, subset, runtime.seed)
-    explanations = [explanation_of(of_target, asvs, *by) for of_target in effects]
+    explanations = [results.explanation_of(of_target, asvs, *by) for of_target in effects]
     if runtime.output_dir is not None:
         _write(config, explanations, notes, inputs)
     return explanations, notes
@@ -167,21 +156,17 @@ def _notes(
     targets = [spec.name for spec in models[0].targets.specs]
     absent = [] if metadata is None else [name for name in targets if name not in metadata.columns]
     if subset == TRAINING:
-        notes.append(
-            "The models have learned from all of these samples, so these importances do not hold "
-            "for other samples. Train with --cv or --test-size to explain held-out samples."
-        )
+        what = "The models have learned from all of these samples, so these importances do not hold"
+        remedy = "Train with --cv or --test-size to explain held-out samples."
+        notes.append(f"{what} for other samples. {remedy}")
     elif left_out:
-        notes.append(
-            f"{left_out} samples are left out, because every model has learned from them; the run "
-            "of a cross-validation (--cv) explains all."
-        )
+        what = f"{left_out} samples are left out, because every model has learned from them"
+        notes.append(f"{what}; the run of a cross-validation (--cv) explains all.")
     if saw_unlabelled(models, candidates):
         notes.append("Pretraining saw some of these samples, though not their labels.")
     if metadata is None:
-        notes.append(
-            "Without --metadata there are no true values: effects are computed, but no importances."
-        )
+        what = "Without --metadata there are no true values"
+        notes.append(f"{what}: effects are computed, but no importances.")
     elif absent:
         lacks = f"no column {shown(absent)}, which the model predicts; importances need it"
         notes.append(f"{metadata.source}: {lacks}")
@@ -203,14 +188,14 @@ def _write(
 ) -> None:
     """Write tables, figures and a page of each target to a new folder."""
     samples = len(explanations[0].effects.sample_ids)
-    names = folder_names([explanation.effects.spec.name for explanation in explanations])
+    names = results.folder_names([explanation.effects.spec.name for explanation in explanations])
     output = output_of("explain", config, _outputs(names))
     facts, in_memory = {"samples": samples, "notes": [*notes]}, inputs.checksums(config)
     with written(output, config, facts, in_memory) as new:
         for name, explanation in zip(names, explanations, strict=True):
-            write_explanation(new / name, explanation, config.top)
-            log.info("%s", opening(explanation))
-        write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
+            results.write_explanation(new / name, explanation, config.top)
+            log.info("%s", results.opening(explanation))
+        write_text(new / "explain.html", results.explanation_html(explanations, notes, config.top))
     log.info("%s: %d samples explained", output.folder, samples)
 
 
@@ -226,10 +211,9 @@ def _report_of_run(models: Sequence[Path]) -> Path:
     report = models[0] / "report.html"
     text = report.read_text(encoding="utf-8") if len(models) == 1 and report.is_file() else ""
     if IMPORTANCES[0] not in text:
-        raise InputError(
-            f"--output-dir: not given, and --model is {shown(models)}, expected one run of `aam "
-            "train`, whose report.html takes the importances; name another folder with --output-dir"
-        )
+        what = f"--output-dir: not given, and --model is {shown(models)}, expected one run of"
+        takes = "`aam train`, whose report.html takes the importances"
+        raise InputError(f"{what} {takes}; name another folder with --output-dir")
     return report
 
 
@@ -254,8 +238,9 @@ def explain_model(config: ExplainConfig) -> None:
     models = prepare_models(config.model, config.runtime)
     explanations, notes = explained(config, models, inputs)
     if report is not None:
-        of = {each.effects.spec.name: features_html(each, config.top) for each in explanations}
-        importances = importances_html(explanations, notes, config.top)
+        top = config.top
+        first = {each.effects.spec.name: results.features_html(each, top) for each in explanations}
+        importances = results.importances_html(explanations, notes, top)
         text = report.read_text(encoding="utf-8")
-        write_text(report, with_importances(text, importances, of))
+        write_text(report, with_importances(text, importances, first))
         log.info("%s shows the importances now", report)

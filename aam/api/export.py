@@ -204,13 +204,17 @@ def write_exported(saved: SavedModel, form: str, folder: Path) -> float:
                 is_like = ours.shape == found.shape
                 differences.append(float((ours - found).abs().max()) / scale if is_like else 1.0)
     if not (difference := max(differences)) <= TOLERANCE:
-        raise RunError(
-            f"the exported model differs from the original by {difference:.2g} of its values; it "
-            "was removed"
-        )
-    about = {"format": form, "file": FILES[form], "difference": difference}
-    about |= {"opset": OPSET} if form == "onnx" else {}
-    about |= _description(saved, inputs[0])
+        problem = f"the exported model differs from the original by {difference:.2g} of its values"
+        raise RunError(f"{problem}; it was removed")
+    opset = {"opset": OPSET} if form == "onnx" else {}
+    about = {"format": form, "file": FILES[form], "difference": difference, **opset}
+    about |= {"inputs": {name: INPUTS[name] for name in inputs[0]}, "outputs": output_names(saved)}
+    tokens = {"padding": PAD, "A": A, "C": C, "G": G, "T": T, "other nucleotides": N}
+    about |= {"tokens": {**tokens, "masked": MASK}, "depth": saved.depth}
+    about |= {"longest ASV": saved.model.positions, "token limit": saved.data.token_limit}
+    about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
+    about["covariates"] = to_dict(saved.covariates)
+    about["versions"] = {"aam": aam.__version__, "torch": torch.__version__}
     text = json.dumps(about, indent=1)
     (folder / "description.json").write_text(text + "\n", encoding="utf-8")
     return difference
@@ -221,13 +225,9 @@ def _write_onnx(
 ) -> Callable[[Inputs], list[Tensor]]:
     import_extra("onnxscript", "onnx", "aam export --format onnx")
     runtime = import_extra("onnxruntime", "onnx", "aam export --format onnx")
-    how: dict[str, Any] = {
-        "external_data": False,
-        "dynamo": True,
-        "verbose": False,
-        "opset_version": OPSET,
-    }
-    torch.onnx.export(program, (), str(path), input_names=inputs, output_names=names, **how)
+    how: dict[str, Any] = {"external_data": False, "dynamo": True, "verbose": False}
+    how |= {"input_names": inputs, "output_names": names, "opset_version": OPSET}
+    torch.onnx.export(program, (), str(path), **how)
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(values: Inputs) -> list[Tensor]:
@@ -246,19 +246,3 @@ def _write_torch(
     path.write_bytes(content.getbuffer())
     loaded = torch.export.load(path).module()
     return lambda values: list(loaded(**values))
-
-
-def _description(saved: SavedModel, inputs: Inputs) -> dict[str, Any]:
-    """Description of inputs and outputs for other programs."""
-    letters = {"A": A, "C": C, "G": G, "T": T}
-    return {
-        "inputs": {name: INPUTS[name] for name in inputs},
-        "outputs": output_names(saved),
-        "tokens": {"padding": PAD, **letters, "other nucleotides": N, "masked": MASK},
-        "depth": saved.depth,
-        "longest ASV": saved.model.positions,
-        "token limit": saved.data.token_limit,
-        "classes": {spec.name: list(spec.labels) for spec in saved.targets.classes},
-        "covariates": to_dict(saved.covariates),
-        "versions": {"aam": aam.__version__, "torch": torch.__version__},
-    }

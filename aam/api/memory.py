@@ -93,17 +93,14 @@ def _numbers(frame: pd.DataFrame) -> Any:
     try:
         return frame.to_numpy(np.float64, na_value=math.nan)
     except (TypeError, ValueError):
-        cells = [*np.ndenumerate(values)]
-    (row, column), value = next(
-        (place, value)
-        for place, value in cells
-        if not is_missing_value(value) and not isinstance(value, numbers.Real)
-    )
-    place = f"sample {str(frame.index[row])!r}, column {str(frame.columns[column])[:60]!r}"
-    raise InputError(
-        f"the DataFrame: {str(value)[:60]!r} at {place} is not a number; expected reads with "
-        "samples as rows and ASVs as columns"
-    )
+        for (row, column), value in np.ndenumerate(values):
+            if is_missing_value(value) or isinstance(value, numbers.Real):
+                continue
+            place = f"sample {str(frame.index[row])!r}, column {str(frame.columns[column])[:60]!r}"
+            expected = "expected reads with samples as rows and ASVs as columns"
+            problem = f"the DataFrame: {str(value)[:60]!r} at {place} is not a number"
+            raise InputError(f"{problem}; {expected}") from None
+        raise
 
 
 def sample_table(

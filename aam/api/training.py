@@ -187,12 +187,15 @@ def load_folds(
     if is_deep and asked and not chosen and len(members) > 1 and world.is_main:
         log.info("a network is also trained, because of %s; --members leaves it out", asked)
     config, encoder = with_encoder(config)
-    columns = _metadata_columns(config)
+    named, covariates = config.targets.metadata_column, config.covariates
+    required = [*named, *split_columns(config.data)]
+    optional = [*covariates.columns, *filter(None, [config.data.group_column])]
+    of_kinds = (named, config.targets.classifier, covariates.numeric_columns)
+    columns = MetadataColumns(required, optional, *of_kinds)
     inputs = inputs or read_inputs(config.data, columns)
-    why_folds = ""
     if not is_deep:
         # Before the depth is chosen, which keeps most training samples of each class.
-        config, why_folds = _choose_folds(config, inputs, columns)
+        config = _choose_folds(config, inputs, required)
     config, study = study_for(config, config.data, inputs, columns, encoder)
     studies = set(study.column(config.data.study_column, study.table.sample_ids) or ())
     if len(studies) == 1:
@@ -202,8 +205,6 @@ def load_folds(
     if is_deep:
         study.require_sequences()
     splits = make_splits(study, config.data, config.runtime.seed)
-    if why_folds:
-        log.info("%s", why_folds)
     samples, asvs = study.table.shape
     strong = _is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
     strong &= not in_memory and any(split.held_out for split in splits)
@@ -212,15 +213,6 @@ def load_folds(
         config, decisions = decide(config, study, device, world)
     epochs = config.train.epochs if is_deep else 0
     return Folds(config, config.data, study, splits, device, world, decisions, epochs, strong)
-
-
-def _metadata_columns(config: FineTuneConfig) -> MetadataColumns:
-    """The metadata columns that a run reads."""
-    targets, covariates, group = config.targets, config.covariates, config.data.group_column
-    required = [*targets.metadata_column, *split_columns(config.data)]
-    optional = [*covariates.columns, *filter(None, [group])]
-    named, numeric = targets.metadata_column, covariates.numeric_columns
-    return MetadataColumns(required, optional, named, targets.classifier, numeric)
 
 
 def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
@@ -234,32 +226,32 @@ def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bo
 
 
 def _choose_folds(
-    config: FineTuneConfig, inputs: Inputs, columns: MetadataColumns
-) -> tuple[FineTuneConfig, str]:
+    config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
+) -> FineTuneConfig:
     """The options with a cross-validation, if no split is asked for and the study is small.
 
-    In addition why, for the log. Samples that have the metadata count, whatever their reads.
+    Samples that have the metadata count, whatever their reads.
     """
     data, metadata = config.data, inputs.metadata
     asked = (data.cv, data.split, data.split_column, data.test_size)
     if metadata is None or any(option is not None for option in asked):
-        return config, ""
+        return config
     ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
-    for column in columns.required:
+    for column in required:
         values = metadata.values(column, ids)
         ids = [name for name, value in zip(ids, values, strict=True) if value is not None]
     named = ids if data.group_column is None else metadata.groups(data.group_column, ids)
     groups, asvs = len(set(named)), sum(len(table.feature_ids) for table in inputs.tables)
     if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
-        return config, ""
+        return config
     if rare := _rare_class(config, metadata, ids, named):
         log.info("no folds: class %s; all samples are learned from", rare)
-        return config, ""
+        return config
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     own = ", --cv fold takes the column fold" if "fold" in metadata.kinds else ""
     remedy = f"--test-size holds out one subset instead{own}"
-    why = f"cross-validation in {DEFAULT_FOLDS} folds of {groups} {whole}; {remedy}"
-    return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS))), why
+    log.info("cross-validation in %d folds of %d %s; %s", DEFAULT_FOLDS, groups, whole, remedy)
+    return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS)))
 
 
 def _rare_class(
@@ -324,12 +316,11 @@ def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Sp
     values: Any = study.labels.label if is_auroc else study.labels.target
     specs = targets.classes if is_auroc else targets.numeric
     of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
-    problems, subset = [], f"--best-metric {metric}: the validation subset{of_fold}"
-    for spec, column in zip(specs, values[rows].T, strict=True):
-        if len(np.unique(column)) < 2:
-            why = "so that no epoch is the best; take another metric or a larger --validation-size"
-            problems.append(f"{subset} holds one value of {spec.name!r} only, {why}")
-    return problems
+    subset = f"--best-metric {metric}: the validation subset{of_fold} holds one value of"
+    why = "so that no epoch is the best; take another metric or a larger --validation-size"
+    pairs = zip(specs, values[rows].T, strict=True)
+    constant = [spec.name for spec, column in pairs if len(np.unique(column)) < 2]
+    return [f"{subset} {name!r} only, {why}" for name in constant]
 
 
 def _labels_seen(folds: Training, split: Split) -> list[str]:
