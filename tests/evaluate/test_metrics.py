@@ -89,11 +89,8 @@ def test_the_table_of_classes_equals_the_reference():
 def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
     """What makes the bootstrap fast: a row of weights gives the values of the samples repeated."""
     truth, predicted = classes(3, 60, number) if number else measured(3, 60)
-    of_classes, of_numbers = (
-        metrics.weighted_classification_metrics,
-        metrics.weighted_regression_metrics,
-    )
-    measure = of_classes if number else of_numbers
+    kind = "classification" if number else "regression"
+    measure = getattr(metrics, f"weighted_{kind}_metrics")
     times = np.random.default_rng(0).poisson(1.0, (40, 60))
     times[0], times[1], times[2] = 0, np.arange(60) == 7, truth == truth[0]
     weighted = measure(truth, predicted, times.astype(float))

@@ -134,19 +134,13 @@ def test_files_have_one_place_for_each_figure(tmp_path):
 # --- regression --------------------------------------------------------------------------------
 
 
-def test_a_scatter_of_many_samples_draws_some_and_says_so():
+def test_a_scatter_draws_some_of_many_samples_and_intervals_where_there_are_some():
     truth = np.random.default_rng(0).normal(size=5000)
-    given = predictions_of(truth, truth)
-    result = evaluate_target(Names("ph"), given, repeats=2)
-    figure = scatter_figure(result)
+    figure = scatter_figure(evaluate_target(Names("ph"), predictions_of(truth, truth), repeats=2))
     assert figure.svg.count("data-tip=") == MOST_POINTS
     assert f"A random {MOST_POINTS} of 5000 samples are drawn." in figure.caption
     assert len(figure.svg) < 600_000
-
-
-def test_intervals_are_drawn_where_there_are_some():
-    result = regression()
-    figure = scatter_figure(result)
+    figure = scatter_figure(regression())
     assert figure.svg.count('opacity="0.28"') == 60
     assert "90 % conformal intervals" in figure.caption
 
@@ -234,23 +228,17 @@ def test_a_name_stands_in_a_line_above_its_value_and_keeps_its_end():
 
 
 def test_the_worst_samples():
-    result = regression()
-    complete = result.predictions.complete()
+    complete, (worst,) = regression().complete, worst_table(regression())
     assert np.allclose(complete.errors, np.abs(complete.predicted - complete.truth))
     assert set(worst_rows(complete).tolist()[:5]) == {0, 1, 2, 3, 4}
-    (worst,) = worst_table(result)
     assert worst.rows[0][0] in set("01234")
     titles = ("sample-id", "true age", "predicted age", "absolute error", "subject", "run")
     assert worst.header == titles
-
-
-def test_errors_of_classes_are_what_the_true_class_lacks():
-    complete = classes().predictions.complete()
+    complete, (worst,) = classes().complete, worst_table(classes())
     picked = [complete.predicted[at, k] for at, k in enumerate(complete.truth)]
     assert np.allclose(complete.errors, 1 - np.array(picked))
-    (table,) = worst_table(classes())
-    assert table.header[3] == "probability of the true class"
-    shown = [float(row[3]) for row in table.rows]
+    assert worst.header[3] == "probability of the true class"
+    shown = [float(row[3]) for row in worst.rows]
     assert shown == sorted(shown)
     assert shown[0] == pytest.approx(min(picked), rel=0.01)
 
