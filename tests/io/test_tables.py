@@ -86,7 +86,7 @@ SPELLINGS = {header: f"{header}\ts1\ts2\n{READS}" for header in HEADERS} | {
     "semicolons in quotes": '#OTU ID;s1;"s, 2";taxonomy\n{0};1;0;"a;b;c, d"\n{1};2;3;"a;b;c, d"\n',
     "a comma in a name": "#OTU ID\ts1\ts,2\n{0}\t1\t0\n{1}\t2\t3\n",
     "blanks around ids": "#OTU ID\t s1\ts2 \n {0} \t1\t0\n{1}\t2\t3\n",
-    "semicolons": "feature-id;s1;s2;taxonomy\n{0};1;0;k__B, p__F\n{1};2;3;k__B\n",
+    "semicolons": "feature-id;s1;s2;taxonomy\n{0};1;0;k__B, p__é\n{1};2;3;k__B\n",
     "write.table": '"s1"\t"s2"\n"{0}"\t1\t0\n"{1}"\t2\t3\n',
     "write.csv": '"","s1","s2"\n"{0}",1,0\n"{1}",2,3\n',
     "DADA2 csv": '"","{0}","{1}"\n"s1",1,2\n"s2",0,3\n',
