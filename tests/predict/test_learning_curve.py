@@ -80,12 +80,12 @@ def study(samples: int = 60) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def test_the_api_gives_points_and_what_twice_as_many_would_give():
-    frame = aam.learning_curve(*study(), "age", group_column="subject", cv="3", rarefy_depth=500)
+    few = {"group_column": "subject", "cv": "3", "rarefy_depth": 500, "members": ("presence",)}
+    frame = aam.learning_curve(*study(), "age", **few)
     assert frame["groups"].tolist() == [7, 10, 14, 20, 40]
     assert frame["draws"].tolist() == [4, 3, 2, 1, 0]
     assert frame["value"].iloc[-2] < frame["value"].iloc[0]
     assert (frame["low"] < frame["value"]).all()
-    few = {"group_column": "subject", "cv": "3", "rarefy_depth": 500}
     assert "too few groups" in refusal(aam.learning_curve, *study(12), "age", **few)
     with pytest.raises(InputError):
         aam.learning_curve(*study(), "weight")
