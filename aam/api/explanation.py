@@ -231,6 +231,7 @@ def explain_model(config: ExplainConfig) -> None:
         report = _report_of_run(config.model)
         runtime = replace(config.runtime, output_dir=report.with_name(EXPLANATION))
         config = replace(config, runtime=runtime)
+    output_of("explain", config, _outputs(["*"]))
     # Each fold of a cross-validation has not seen some of the samples.
     folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
     config = replace(config, model=tuple(itertools.chain(*folds)))

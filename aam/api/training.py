@@ -409,11 +409,11 @@ def _load_pretraining(config: PretrainConfig, world: World, inputs: Inputs | Non
 def _check_sizes(study: Study, splits: Sequence[Split]) -> None:
     """Refuse subsets from which nothing can be learned."""
     train = min((split.ids("train") for split in splits), key=len)
-    asvs = len(study.table.columns_of(study.rows(train)))
-    for number, what in ((len(train), "samples"), (asvs, "ASVs")):
-        if number < 2:
-            few = f"--table: {number} of its {what} to train on, expected 2 or more"
-            remedy = "give a larger table, or lower --test-size and --validation-size"
+    asvs = study.table.columns_of(study.rows(train))
+    remedy = "give a larger table, or lower --test-size and --validation-size"
+    for what, found in (("samples", train), ("ASVs", asvs)):
+        if len(found) < 2:
+            few = f"--table: {len(found)} of its {what} to train on, expected 2 or more"
             raise InputError(f"{few}; {remedy}")
 
 
@@ -449,7 +449,6 @@ def _report_on_encoders(
         task={"command": "pretrain", "losses": ", ".join(losses_in_words(study, config.train))},
         data=folds.inputs_by_name,
         split=folds.sizes_by_name,
-        targets=(),
         tables=tuple(tables),
         encoder_figures=tuple(figures),
         curves=tuple(loss_figures(epochs)),

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,16 +57,25 @@ def evaluate(simulated: Path, predictions: Path, output: Path, more: str = "") -
     return main(text.split())
 
 
+def judged(simulated: Path, predictions: Path, output: Path, more: str = "") -> tuple[Any, str]:
+    """The targets of metrics.json, and the page."""
+    assert evaluate(simulated, predictions, output, more) == 0
+    return read(output)
+
+
+def read(output: Path) -> tuple[Any, str]:
+    targets = json.loads((output / "metrics.json").read_text())["targets"]
+    return targets, (output / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("subset", "kind", "title"),
     [("validation", "validation", "Validation metrics"), ("test", "held-out", "Held-out metrics")],
 )
 def test_point_11_the_title_says_what_the_samples_were(simulated, tmp_path, subset, kind, title):
     predictions = predictions_of(simulated, tmp_path / "p.tsv", subset)
-    assert evaluate(simulated, predictions, tmp_path / "e") == 0
-    result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
-    assert result["subset"] == kind
-    page = (tmp_path / "e" / "report.html").read_text()
+    targets, page = judged(simulated, predictions, tmp_path / "e")
+    assert targets["ph"]["subset"] == kind
     assert title in page
     assert ("Held-out metrics" in page) == (kind == "held-out")
 
@@ -75,12 +85,10 @@ def test_point_11_intervals_are_not_scored_on_samples_that_fitted_them(simulated
     cells = zip(columns(simulated / "metadata.tsv", "sample-id", "ph"), subsets, strict=True)
     rows = ((name, ph, float(ph) - 1, float(ph) + 1, subset, "") for (name, ph), subset in cells)
     path = write_rows(tmp_path / "p.tsv", "sample-id ph ph.low ph.high subset note", rows)
-    assert evaluate(simulated, path, tmp_path / "e") == 0
-    page = (tmp_path / "e" / "report.html").read_text()
+    targets, page = judged(simulated, path, tmp_path / "e")
     assert "no interval is scored on 30 of 40 samples" in page
-    found = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]["intervals"]
     ten_of_ten = binomtest(10, 10).proportion_ci().low
-    assert found["coverage"]["low"] == pytest.approx(ten_of_ten)
+    assert targets["ph"]["intervals"]["coverage"]["low"] == pytest.approx(ten_of_ten)
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["option", "training"])
@@ -142,9 +150,8 @@ def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp
             for (sample, ph, _), fold in zip(rows, folds, strict=True)
         )
         path = write_rows(tmp_path / f"{name}.tsv", "sample-id ph fold note", cells)
-        assert evaluate(simulated, path, tmp_path / name, "--group-column subject") == 0
-        report = (tmp_path / name / "report.html").read_text()
-        assert ("groups of subject lie in several folds" in report) == (not whole)
+        _, page = judged(simulated, path, tmp_path / name, "--group-column subject")
+        assert ("groups of subject lie in several folds" in page) == (not whole)
 
 
 def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
@@ -158,12 +165,10 @@ def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
         (name, ph if at % 2 else "", first, 0.7, 0.3, "") for at, (name, ph, _) in enumerate(rows)
     )
     write_rows(tmp_path / "p.tsv", f"sample-id ph biome biome={first} biome={second} note", cells)
-    assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 0
-    targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]
+    targets, page = judged(simulated, tmp_path / "p.tsv", tmp_path / "e")
     assert "20 of 40 samples have no prediction and are in no metric." in targets["ph"]["verdict"]
     unknown = f"{40 - shared_biomes} of 40 samples are of classes that the model does not know"
     assert any(one.startswith(unknown) for one in targets["biome"]["verdict"])
-    page = (tmp_path / "e" / "report.html").read_text()
     assert targets["ph"]["subset"] == "unknown"
     assert "Metrics (held out or not is unknown)" in page
     assert "Held-out metrics" not in page
@@ -196,10 +201,9 @@ def test_samples_of_training_are_called_so(simulated, without_test_subset, tmp_p
     words = f"evaluate --model {run} {inputs} --output-dir {tmp_path}/e".split()
     assert "holds no sample out" in refused(main, [*words, "--split", str(run / "split.tsv")])
     assert main(words) == 0
-    result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["null"]
-    assert result["subset"] == "training"
-    assert result["tests"] == {}
-    page = (tmp_path / "e" / "report.html").read_text()
+    targets, page = read(tmp_path / "e")
+    assert targets["null"]["subset"] == "training"
+    assert targets["null"]["tests"] == {}
     assert "Metrics of samples seen in training" in page
     assert "Held-out metrics" not in page
 
@@ -217,8 +221,7 @@ def test_predictions_of_another_table_are_counted(simulated, tmp_path):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
     renamed = ((name if at < 10 else f"other-{at}", ph, "") for at, (name, ph) in enumerate(rows))
     write_rows(tmp_path / "p.tsv", "sample-id ph note", renamed)
-    assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 0
-    page = (tmp_path / "e" / "report.html").read_text()
+    _, page = judged(simulated, tmp_path / "p.tsv", tmp_path / "e")
     assert "30 of 40 predicted samples are in no metric" in page
 
 
@@ -240,7 +243,7 @@ def test_new_samples_stand_beside_what_guessing_would_be_in_training(simulated, 
         f"{tmp_path}/new.tsv "
     )
     assert main([*words.split(), "--threads", "1", "--output-dir", str(tmp_path / "e")]) == 0
-    targets = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]
+    targets, _ = read(tmp_path / "e")
     trained = [row for row in rows if row[0] in split.ids("train")]
     median = np.median([float(ph) for _, ph, _ in trained])
     error = np.abs([float(ph) - median for _, ph, _ in held_out]).mean()
@@ -259,9 +262,8 @@ def test_a_model_worse_than_the_median_of_its_new_cohort_is_not_better_than_gues
         for name, ph in columns(simulated / "metadata.tsv", "sample-id", "ph")
     ]
     path = write_rows(tmp_path / "p.tsv", "sample-id ph note", rows)
-    assert evaluate(simulated, path, tmp_path / "e") == 0
-    result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
+    targets, page = judged(simulated, path, tmp_path / "e")
+    result = targets["ph"]
     assert result["baselines"][OWN_MEDIAN]["mae"] < result["metrics"]["mae"]["value"]
-    page = (tmp_path / "e" / "report.html").read_text()
     assert "Worse than guessing" in page
     assert "Better than guessing" not in page

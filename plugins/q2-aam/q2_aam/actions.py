@@ -16,7 +16,7 @@ from qiime2 import Metadata
 from aam.api.apply import load, predict_table
 from aam.api.evaluation import evaluate_table
 from aam.api.explanation import explain_model
-from aam.api.training import interrupts_as_in_python, run, run_pretraining
+from aam.api.training import run, run_pretraining
 from aam.api.unifrac import unifrac
 from aam.config import (
     EmbedConfig,
@@ -27,6 +27,7 @@ from aam.config import (
     PretrainConfig,
     UnifracConfig,
 )
+from aam.engine.signals import interrupts_as_in_python
 from aam.options import configured
 from q2_aam.formats import EncoderFolderFormat, SampleTableFormat, TargetsFolderFormat
 from q2_aam.parameters import Parameters
