@@ -48,9 +48,6 @@ LEFT_OUT_PARTS = 500
 
 ROUNDING = 1e-9
 
-# The lowest and the highest value that a limit may have; none is open.
-Bounds = tuple[float, float | None]
-
 # Training and held-out samples of folds.
 Folds = Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 
@@ -79,20 +76,20 @@ HELD_OUT, LEAST_UNSEEN = 0.99, 0.01
 @dataclass(frozen=True)
 class Conformal:
     """An interval's half width: `quantile` times a scale that goes through `scales` at the
-    predictions `knots`. Limits are cut at the `bounds`.
+    predictions `knots`. Limits are not below the `floor`, if there is one.
     """
 
     knots: Sequence[float]
     scales: Sequence[float]
     quantile: float = 1.0
-    bounds: Bounds | None = None
+    floor: float | None = None
 
     @classmethod
     def fit(
         cls,
         predictions: TargetPredictions,
         least: int = CONFORMAL_GROUPS,
-        bounds: Bounds | None = None,
+        floor: float | None = None,
     ) -> Conformal | None:
         """Fit residuals of samples held out of training and early stopping; none below `least`
         groups.
@@ -116,12 +113,12 @@ class Conformal:
             fitted = _with_scales(predicted, residual, weight, count)
             quantile = _smallest(residual / fitted.half_width(predicted), weight, share)
             if math.isfinite(quantile):
-                return replace(fitted, quantile=quantile, bounds=bounds)
+                return replace(fitted, quantile=quantile, floor=floor)
         return None
 
     def half_width(self, predicted: Array) -> Array:
         """Return half of the interval's width [N] for predictions [N], before it is cut at the
-        bounds.
+        floor.
         """
         return np.asarray(self.quantile * np.interp(predicted, self.knots, self.scales))
 
@@ -129,7 +126,7 @@ class Conformal:
         """Return lower and upper limit [N, 2]."""
         half = self.half_width(predicted)
         limits = np.stack([predicted - half, predicted + half], axis=1)
-        cut = limits if self.bounds is None else np.clip(limits, *self.bounds)
+        cut = limits if self.floor is None else np.maximum(limits, self.floor)
         # One that lies outside whole stays: it would have no width.
         return np.where(cut[:, :1] < cut[:, 1:], cut, limits)
 
@@ -213,7 +210,7 @@ def with_conformal_intervals(
         known, unit = predictions.complete(), ("held-out group", "")
         if known.batches_held_out_whole:
             known, unit = replace(known, groups=known.batch), ("value", f" of {columns.batch}")
-        fit = Conformal.fit(known, bounds=_floor(spec, known))
+        fit = Conformal.fit(known, floor=_floor(spec, known))
         limits = None if fit is None else _held_out_limits(known, seed, spec)
         if limits is None or fit is None:
             log.warning(
@@ -228,7 +225,7 @@ def with_conformal_intervals(
     return table, fitted
 
 
-def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
+def _floor(spec: TargetSpec, known: TargetPredictions) -> float | None:
     """Lower bound of limits: 0 if no value of training, and no value that they are fitted on, is
     negative.
     """
@@ -236,7 +233,7 @@ def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
     # them.
     trained = spec.bounds[0] if spec.bounds is not None and known.fold is None else 0.0
     lowest = min(trained, float(known.truth.min(initial=0.0)))
-    return None if lowest < 0 else (0.0, None)
+    return None if lowest < 0 else 0.0
 
 
 def _held_out_limits(known: TargetPredictions, seed: int, spec: TargetSpec) -> Array | None:
@@ -252,8 +249,7 @@ def _held_out_limits(known: TargetPredictions, seed: int, spec: TargetSpec) -> A
     for part in np.unique(parts):
         inside = parts == part
         others = known.at(~inside)
-        bounds = _floor(spec, others)
-        fitted = Conformal.fit(others, least=LEAST_GROUPS_IN_PART, bounds=bounds)
+        fitted = Conformal.fit(others, LEAST_GROUPS_IN_PART, _floor(spec, others))
         if fitted is None:
             return None
         limits[inside] = fitted.limits(known.predicted[inside])

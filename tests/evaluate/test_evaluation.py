@@ -228,7 +228,7 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
         spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
         table = make_predictions(ids, (spec,), {"age": predicted - shift})
         made, fitted = with_conformal_intervals(table, metadata, Columns(), 0)
-        assert fitted["age"].bounds == (None if shift or lowest < 0 else (0.0, None))
+        assert fitted["age"].floor == (None if shift or lowest < 0 else 0.0)
         return np.asarray(made.limits("age")) + shift
 
     cut, free = limits(0, 0.5), limits(0, -0.5)
