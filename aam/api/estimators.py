@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.validation import check_is_fitted
 
 from aam.api.apply import Model
 from aam.api.memory import (
@@ -142,12 +142,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> Model:
         """The model; scikit-learn's error before `fit`."""
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        check_is_fitted(self, "model_")
         return self.model_
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
 
     def explain(
         self, X: Any, y: Any = None, groups: Any = None, covariates: Any = None, **options: Any

@@ -240,7 +240,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     for message, (function, *arguments) in refused.items():
         assert message in refusal(function, *arguments)
     assert "below the model's depth" in refusal(regressor.predict, shallow)
-    with pytest.raises(NotFittedError, match="call fit first"):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         small.predict(frame)
     with pytest.raises(TypeError, match="epoch"):
         aam.AmpliconRegressor(epoch=3)
