@@ -28,7 +28,7 @@ WIDTH = 7
 class Reference:
     """A reference as a plugin would have it: numbers of a sample are those of its ASVs, summed."""
 
-    encoder, width, vector_width = "toy", WIDTH, WIDTH
+    encoder, width = "toy", WIDTH
 
     def __init__(self, scale: float) -> None:
         self.scale = scale

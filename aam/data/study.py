@@ -70,10 +70,6 @@ class Reference(Protocol):
     def width(self) -> int:
         """Numbers of a sample that a network reads, E."""
 
-    @property
-    def vector_width(self) -> int:
-        """Length of the vectors of `PlacedSamples.vectors`."""
-
     def sample_input(self, tokens: Tokens) -> SampleInput:
         """Place the ASVs of a table [F, L] once, for any number of batches."""
 

@@ -29,7 +29,7 @@ from aam_16s.encoders import Encoder
 from aam_16s.placement import Floats, Ints, SoftPlacement, least_share
 from aam_16s.presence import SKETCH, WORDS, Presence
 from aam_16s.regions import first_regions
-from aam_16s.samples import WIDTH, PlacedSamples
+from aam_16s.samples import PlacedSamples
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -105,11 +105,6 @@ class ReferenceTree:
     def width(self) -> int:
         """Numbers of a sample that a network reads."""
         return SKETCH
-
-    @property
-    def vector_width(self) -> int:
-        """Length of the vectors of `PlacedSamples.vectors`."""
-        return WIDTH
 
     def sample_input(self, tokens: Tokens) -> Presence:
         """Place the ASVs [F, L] of a table for a network."""
