@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -153,6 +154,17 @@ class CovariateFusion(nn.Module):
         return samples + self.project(flat)  # type: ignore[no-any-return]
 
 
+def _known_to_torch(kind: type[Any]) -> type[Any]:
+    """FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does
+    not know.
+    """
+    register_pytree_node(
+        kind, lambda made: ([*vars(made).values()], None), lambda values, _: kind(*values)
+    )
+    return kind
+
+
+@_known_to_torch
 @dataclass(frozen=True)
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
@@ -186,11 +198,6 @@ class Outputs:
         return replace(self, **in_full)  # type: ignore[arg-type]
 
 
-# FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does not
-# know.
-register_pytree_node(
-    Outputs, lambda made: ([*vars(made).values()], None), lambda values, _: Outputs(*values)
-)
 # Compilers of torch before 2.13 cannot read the fields of a frozen dataclass.
 _TENSORS = tuple(field.name for field in fields(Outputs))
 

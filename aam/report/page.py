@@ -99,7 +99,7 @@ class ReportData:
     configuration: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
-    def figures(self) -> dict[str, list[Figure]]:
+    def figures_of_target(self) -> dict[str, list[Figure]]:
         """All figures of each target, drawn once for the page and for the files."""
         drawn = {}
         for result in self.targets:
@@ -353,7 +353,10 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
     If importances may be added, one of the three first places is theirs.
     """
     name, first = result.names.target, 2 if results.explain_command else 3
-    figures, tables = results.figures[name], [_metrics_table(result), *_baselines_table(result)]
+    figures, tables = (
+        results.figures_of_target[name],
+        [_metrics_table(result), *_baselines_table(result)],
+    )
     tables += [*_class_table(result), *_dropped_table(results.dropped.get(name, {}))]
     tables += [results.audits[name].table()] if name in results.audits else []
     return {
@@ -463,7 +466,7 @@ def write_figures(folder: Path, results: ReportData) -> None:
     for at, result in enumerate(results.targets, 1):
         name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
         place = folder / f"{at}-{name}" if len(results.targets) > 1 else folder
-        placed[place] = [*placed.get(place, []), *results.figures[result.names.target]]
+        placed[place] = [*placed.get(place, []), *results.figures_of_target[result.names.target]]
     for place, figures in placed.items():
         for figure in figures:
             place.mkdir(parents=True, exist_ok=True)
