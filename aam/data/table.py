@@ -109,7 +109,7 @@ def read_table(
     if blob.startswith(text.HDF5_MAGIC):
         raw = read_hdf5(path if blob == text.HDF5_MAGIC else blob, where)
     elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        raw = read_json(text.decoded(blob, path), where)
+        raw = read_json(blob, where)
     else:
         raw = read_tsv(text.decoded(blob, path), where)
     return table_of_counts(raw, where, sequences, need_sequences, merge)

@@ -21,7 +21,14 @@ import aam
 from aam.errors import InputError, Problems, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.packed import dataset, open_hdf5
-from aam.io.text import is_lineage_header, is_sample_header, read_header, repeated, until_full
+from aam.io.text import (
+    decoded,
+    is_lineage_header,
+    is_sample_header,
+    read_header,
+    repeated,
+    until_full,
+)
 
 MAX_COUNT = 2**32 - 1
 
@@ -284,15 +291,15 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
     return checked_table(values, samples, features, where)
 
 
-def read_json(text: str, where: str) -> AmpliconTable:
+def read_json(blob: bytes, where: str) -> AmpliconTable:
     """Read a BIOM 1.0 table, sparse or dense, by biom-format; `InputError` when it is not one."""
-    if len(text) > MAX_JSON:
+    if len(blob) > MAX_JSON:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
     from biom import Table
     from biom.exception import BiomException
 
     with reworded((BiomException, *BAD_JSON), f"{where}: not a readable BIOM 1.0 table"):
-        document = json.loads(text)
+        document = json.loads(decoded(blob, where))
         wanted = ("rows", "columns", "shape", "data")
         if lacking := [name for name in wanted if name not in document]:
             raise InputError(f"{where}: BIOM 1.0 without {shown(lacking)}; is it cut off?")

@@ -71,7 +71,8 @@ UNREADABLE = "not a readable BIOM 1.0 table"
         (b'{"rows": "\xe9"}', "not UTF-8"),
         (b"{}", "BIOM 1.0 without 'rows', 'columns', 'shape', 'data'; is it cut off?"),
         (b'{"rows": [' + b"9" * 10_000 + b"]}", "not a readable BIOM 1.0 table"),
-        (b"{" + b" " * (64 << 20), "use biom convert --to-hdf5"),
+        # Its size is seen before it is decoded.
+        (b"{" + b"\xe9" * (64 << 20), "use biom convert --to-hdf5"),
     ],
 )
 def test_bad_json(tmp_path, change, expected):
