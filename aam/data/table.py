@@ -47,7 +47,7 @@ def make_table(
         log.info("merged %d ASVs of the same sequence as another", merged)
     data = counts.data.astype(np.uint64 if merged else counts.dtype)
     # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
-    ends, columns = (x.astype(np.int32) for x in (counts.indptr, column_of[counts.indices]))
+    ends, columns = counts.indptr.astype(np.int32), column_of.astype(np.int32)[counts.indices]
     whole = csr_array((data, columns, ends), shape=(counts.shape[0], len(keys)))
     whole.sum_duplicates()
     if (largest := int(whole.data.max(initial=0))) > MAX_COUNT:
