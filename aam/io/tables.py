@@ -162,8 +162,11 @@ def _whole_reads(
     row = np.searchsorted(values.indptr, first, side="right") - 1
     place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
     found = f"{float(stored[first]):g} at {place}, expected whole reads from 0 to {MAX_COUNT}"
-    remedy = "pass raw counts, not normalised, scaled or logarithmic ones, and 0 for missing reads"
-    return reads, f"{found} ({len(wrong)} values are no reads); {remedy}"
+    is_nan = np.isnan(stored[wrong])
+    raw = "raw counts, not normalised, scaled or logarithmic ones"
+    remedies = {raw: not is_nan.all(), "0 for missing reads": is_nan.any()}
+    remedy = " and ".join(words for words, is_needed in remedies.items() if is_needed)
+    return reads, f"{found} (values that are no reads: {len(wrong)}); pass {remedy}"
 
 
 def checked_table(

@@ -25,12 +25,19 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (
             TSV.format("0.5") + "TT\t-1\tnan\nA\t-2\t1e11\n",
             [
-                "-1 at sample 's1', feature 'TT', expected whole reads from 0 to 4294967295 (5 values"
+                "-1 at sample 's1', feature 'TT', expected whole reads from 0 to 4294967295 (values",
+                "reads: 5); pass raw counts, not normalised, scaled or logarithmic ones and 0 for mis",
             ],
         ),
-        (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG', expected whole", "normalised"]),
+        (
+            TSV.format("0.5"),
+            ["0.5 at sample 's2', feature 'GG', expected whole", "logarithmic ones"],
+        ),
         (TSV.format("-1"), ["-1 at sample 's2', feature 'GG', expected whole"]),
-        (TSV.format("nan"), ["nan at sample 's2', feature 'GG', expected whole"]),
+        (
+            TSV.format("nan"),
+            ["feature 'GG', expected whole", "reads: 1); pass 0 for missing reads"],
+        ),
         (TSV.format("4294967296"), ["feature 'GG', expected whole"]),
         (TSV.format("x") + "TT\t\t1\n", ["4: sample 's2' has 'x'", "5: sample 's1' has ''"]),
         (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
