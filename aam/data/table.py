@@ -105,7 +105,8 @@ def read_table(
     blob = read_bytes(path, head=len(text.HDF5_MAGIC))
     if blob != text.HDF5_MAGIC:
         reason = "rarefaction needs counts of reads, pass the table before it was normalised"
-        blob = text.read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
+        inside = {"FeatureTable[Frequency]": "feature-table.biom"}
+        blob = text.read_content(path, inside, reason, "; a table of this size can be BIOM HDF5")
     if blob.startswith(text.HDF5_MAGIC):
         raw = read_hdf5(path if blob == text.HDF5_MAGIC else blob, where)
     elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):

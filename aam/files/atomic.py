@@ -198,19 +198,18 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def read_bytes(path: Path, limit: int = MAX_BYTES, head: int = -1) -> bytes:
+def read_bytes(path: Path, limit: int = MAX_BYTES, head: int = -1, remedy: str = "") -> bytes:
     """Return the content of a file of at most `limit` bytes, or its first `head`; `InputError` if
-    unreadable.
+    unreadable, with the remedy for too large a file.
     """
     try:
         about = path.stat()
         # To open a pipe waits for who writes to it, and a device may never end.
         if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
-            remedy = "write its content to a file and pass that"
-            raise InputError(f"{path}: a pipe or device, expected a file; {remedy}")
+            instead = "write its content to a file and pass that"
+            raise InputError(f"{path}: a pipe or device, expected a file; {instead}")
         if head < 0 and about.st_size > limit:
-            remedy = "a table of this size can be BIOM HDF5"
-            raise InputError(f"{path}: {about.st_size} bytes, at most {limit} are read; {remedy}")
+            raise InputError(f"{path}: {about.st_size} bytes, at most {limit} are read{remedy}")
         with path.open("rb") as file:
             return file.read(head)
     except FileNotFoundError as error:

@@ -47,16 +47,18 @@ Item = TypeVar("Item")
 # --- content -----------------------------------------------------------------------------------
 
 
-def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
+def read_content(
+    path: Path, inside: Mapping[str, str], reason: str = "", remedy: str = ""
+) -> bytes:
     """Return the content of a file, unpacked where gzip packed it, or of a file in a QIIME 2
     archive.
 
-    `inside` and `reason` are those of `read_artifact`. Raises `InputError`: it cannot be read, or
-    is too large.
+    `inside` and `reason` are those of `read_artifact`, `remedy` that of `read_bytes`.
+    Raises `InputError`: it cannot be read, or is too large.
     """
     if read_bytes(path, head=len(ZIP_MAGIC)) == ZIP_MAGIC:
         return read_artifact(path, inside, reason)
-    blob = read_bytes(path)
+    blob = read_bytes(path, remedy=remedy)
     if not blob.startswith(GZIP_MAGIC):
         return blob
     limit = min(MAX_BYTES, EXEMPT + MAX_RATIO * len(blob))

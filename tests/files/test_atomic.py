@@ -199,7 +199,9 @@ def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
-    assert message in refusal(read_json, path, 2 << 20)
+    refused = refusal(read_json, path, 2 << 20)
+    assert message in refused
+    assert "BIOM" not in refused
 
 
 # --- manifests ---------------------------------------------------------------------------------

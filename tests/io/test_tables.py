@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aam.data.table import read_table
+from aam.files.atomic import MAX_BYTES
 from aam.io import text
 from aam.io.packed import write_artifact
 from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, refused, save_hdf5
@@ -71,6 +72,13 @@ def test_bad_tsv(tmp_path, text, expected):
     message = refused(path)
     for part in expected:
         assert part in message
+
+
+def test_text_that_is_too_large_can_be_hdf5(tmp_path):
+    with (tmp_path / "t.tsv").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    expected = f"at most {MAX_BYTES} are read; a table of this size can be BIOM HDF5"
+    assert refused(tmp_path / "t.tsv").endswith(expected)
 
 
 SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
