@@ -205,16 +205,17 @@ def distances_of(
         return torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))
     if not study.has_tree:
         return None
-    distance, ends = np.full((len(rows), len(rows)), np.nan, real), selected.indices(len(rows))[:2]
+    start, stop, _ = selected.indices(len(rows))
+    distance = np.full((stop - start, len(rows)), np.nan, real)
     with stage("UniFrac"):
         for number in np.unique(origin[selected]).tolist():
             part, inside = study.parts[number], np.flatnonzero(origin == number)
             if part.tree is not None:
-                own = slice(*np.searchsorted(inside, ends).tolist())
-                distance[np.ix_(inside[own], inside)] = batch_unifrac(
+                own = slice(*np.searchsorted(inside, (start, stop)).tolist())
+                distance[np.ix_(inside[own] - start, inside)] = batch_unifrac(
                     part.tree, part.tips, counts[inside], options, own
                 )
-    return torch.from_numpy(distance[selected])
+    return torch.from_numpy(distance)
 
 
 def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDevice | None:

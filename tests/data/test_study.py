@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -284,6 +285,11 @@ def test_distances_are_those_of_each_study(joined, folder):
     counts, rows = rarefied_table(joined, 3), np.arange(len(joined.origin))
     whole, some = (distances_of(joined, counts, rows, part) for part in (slice(24), slice(14, 20)))
     torch.testing.assert_close(some, whole[14:20], equal_nan=True)
+    tracemalloc.start()
+    distances_of(joined, counts, np.repeat(rows[joined.origin == 2], 1000), slice(1))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2_000_000, "memory is taken for the rows that are asked for"
 
 
 def test_a_batch_is_of_one_study_and_small_studies_come_more_often(joined):
