@@ -132,7 +132,7 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     ids, folds = [table.sample_ids[row] for row in rows.tolist()], fold_column(data)
     places = ids if folds is None else metadata.values(folds, ids)
     ignored = {*target, folds, data.study_column, data.batch_column}
-    nearest, lifts = _nearest(table, rows), {}
+    nearest, lifts = None, {}
     for name in sorted(metadata.columns.keys() - ignored):
         try:
             values = pd.Series(metadata.values(name, ids), dtype=object)
@@ -143,6 +143,7 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
         divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
         if is_real or not LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
             continue
+        nearest = _nearest(table, rows) if nearest is None else nearest
         # Samples whose nearest sample has the same value, compared with chance.
         sizes = values.map(values.value_counts())
         same = (values == values.to_numpy()[nearest])[sizes > 1].mean()

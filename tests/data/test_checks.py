@@ -48,10 +48,12 @@ def test_donors_are_noticed_by_their_samples_whatever_the_column_is_called(caplo
     assert f"--group-column {name}" in warned(caplog, **{name: [f"P{donor}" for donor in DONOR]})
 
 
-def test_columns_of_no_donor_say_nothing(caplog):
+def test_columns_of_no_donor_say_nothing(caplog, monkeypatch):
     plate, site = np.random.default_rng(2).integers(0, 8, len(IDS)), [donor % 3 for donor in DONOR]
     numbers = {"visit": [*range(VISITS)] * DONORS, "ph": [donor + 0.5 for donor in DONOR]}
     assert not warned(caplog, plate=plate, site=site, id=IDS, **numbers)
+    monkeypatch.delattr(checks, "_nearest")
+    assert not warned(caplog, site=site, id=IDS, **numbers), "no column asks for similar samples"
 
 
 @pytest.mark.parametrize("options", [{"group_column": "site"}, {"test_size": 0.0}, {"cv": "pig"}])
