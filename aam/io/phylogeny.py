@@ -108,7 +108,7 @@ def match_tips(
         few = f"{len(missing)} of {len(tips)} features of the table have no tip in the tree"
         look = f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}"
         own = f"Give the tree that was built for this table{remedy if is_matched else ''}"
-        names = "id, sequence or MD5 of the sequence"
+        names = "id, sequence or MD5 of the sequence" if sequences else "id"
         raise InputError(f"{few} by {names}, e.g. {without}; its tips are like {look}. {own}")
     return tips
 
