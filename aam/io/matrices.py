@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError, refuse, reworded, shown
+from aam.errors import InputError, RunError, refuse, reworded, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.packed import dataset, open_hdf5, write_artifact
 from aam.io.text import difference, read_header, read_text, repeated, unix
@@ -196,7 +196,11 @@ def _h5_head(ids: Sequence[str]) -> bytes:
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
-        file.create_dataset("matrix", (len(ids), len(ids)), "<f4", dcpl=plan)
+        matrix = file.create_dataset("matrix", (len(ids), len(ids)), "<f4", dcpl=plan)
+        place = matrix.id.get_offset()
+    if place != len(image.getvalue()):
+        problem = f"HDF5 {h5py.version.hdf5_version} does not put the numbers last into the file"
+        raise RunError(f"{problem}; write .npy instead of .h5")
     return image.getvalue()
 
 

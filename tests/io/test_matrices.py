@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import zipfile
 
 import h5py
@@ -8,7 +9,7 @@ import pytest
 import skbio
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError
+from aam.errors import InputError, RunError
 from aam.io import matrices
 from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
 from aam.io.packed import read_artifact, write_artifact
@@ -94,6 +95,14 @@ def test_a_failure_leaves_the_old_file(tmp_path):
         assert path.read_bytes() == before
         assert read_distances(path).ids == IDS
     assert len(list(tmp_path.iterdir())) == len(MATRIX_SUFFIXES) + 1
+
+
+def test_numbers_that_hdf5_puts_elsewhere_are_not_written(tmp_path, monkeypatch):
+    aligned = functools.partial(h5py.File, alignment_threshold=1, alignment_interval=4096)
+    monkeypatch.setattr(matrices.h5py, "File", aligned)
+    with pytest.raises(RunError, match=r"does not put the numbers last into the file; write .npy"):
+        write_distances(tmp_path / "D.h5", IDS, tiles(VALUES))
+    assert not list(tmp_path.iterdir())
 
 
 def test_faith_pd_as_table_and_archive(tmp_path):
