@@ -313,8 +313,9 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
-    named, rows_of = dict(zip(header[1:], columns, strict=True)), ("types", "missing")
-    types, schemes = (dict(zip(named, directives.get(x, ()), strict=False)) for x in rows_of)
+    named, nothing = dict(zip(header[1:], columns, strict=True)), [""] * len(columns)
+    said = (directives.get(directive, nothing) for directive in ("types", "missing"))
+    types, schemes = (dict(zip(named, cells, strict=True)) for cells in said)
     return make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
 
 
