@@ -81,7 +81,7 @@ def batch_unifrac(
         Tip of each feature from `match_tips`; features at -1 are left out, so proportions refer to
         the rest.
     counts : [B, F]
-        Reads, dense or CSR.
+        Reads, dense or CSR: whole numbers of 0 or more; of others the fraction is cut off.
     options : UnifracOptions
     rows : slice
 

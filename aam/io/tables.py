@@ -334,7 +334,8 @@ def write_hdf5(
     path : Path
     counts : sparse matrix [samples, features]
     sample_ids, feature_ids : sequence of str
-        Different ones.
+        Different ones, as many as `counts` has rows and columns; biom-format raises errors of its
+        own for others.
     """
     from biom import Table
 
