@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -92,6 +93,11 @@ def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedM
     return models
 
 
+def covariates_of(models: Sequence[SavedModel]) -> tuple[str, ...]:
+    """The metadata columns that models read."""
+    return tuple(dict.fromkeys(name for model in models for name in model.covariates.columns))
+
+
 def load_table(
     models: Sequence[SavedModel], config: ApplyConfig, inputs: Inputs
 ) -> tuple[Study, list[str]]:
@@ -109,8 +115,7 @@ def load_table(
         raise InputError(f"--trim-primers: the model was {unknown}; leave --trim-primers out")
     # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
     predicts = not isinstance(config, EmbedConfig)
-    names = (name for model in models if predicts for name in model.covariates.columns)
-    columns = MetadataColumns((), tuple(dict.fromkeys(names)))
+    columns = MetadataColumns((), covariates_of(models) if predicts else ())
     data = DataConfig(
         trim=config.trim,
         rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
@@ -162,8 +167,10 @@ def predict_table(config: PredictConfig) -> None:
         Missing options, a damaged model, a bad table, an output that exists.
     """
     models = prepare_models(config.model, config.runtime)
-    inputs = inputs_of(config, config.table, metadata=config.metadata)
-    study, _ = load_table(models, config, inputs)
+    # The whole table is not kept while its samples are predicted.
+    columns = covariates_of(models) if config.metadata else ()
+    read = partial(inputs_of, metadata=config.metadata, columns=columns)
+    study, _ = load_table(models, config, read(config, config.table))
     passes, runtime = config.prediction_passes, config.runtime
     table = predict_samples(models, study, passes, runtime, config.new_study)
     write_predictions(not_none(config.output), table)
@@ -202,6 +209,7 @@ def embedded(
         study, placed = place_samples(models, config, inputs)
     else:
         study, _ = load_table(models, config, inputs)
+    del inputs  # The whole table is not kept.
     asvs = encode_table(network, study, saved.device, config.runtime)
     read = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     rows = np.arange(len(study.table))
@@ -257,8 +265,7 @@ def embed_table(config: EmbedConfig) -> None:
     names += [f"{name}.{ending}" for name in config.distances for ending in (form, "ids.txt")]
     output = output_of("embed", config, ["taxa.tsv", *names])
     models = prepare_models(config.model, config.runtime)
-    inputs = inputs_of(config, config.table)
-    study, samples, asvs, on_tree = embedded(models, config, inputs)
+    study, samples, asvs, on_tree = embedded(models, config, inputs_of(config, config.table))
     table = study.table
     with written(output, config) as new:
         _write_vectors(new, "samples", table.sample_ids, samples, form)
@@ -467,9 +474,9 @@ class Model:
 
         folder = None if output_dir is None else Path(output_dir)
         overwrite = folder is not None and options.pop("overwrite", False)
-        config, inputs = self._read(ExplainConfig(), table, options, metadata)
+        config = self._configured(ExplainConfig(), table, options, metadata)
         runtime = replace(config.runtime, output_dir=folder, overwrite=overwrite)
-        explanations, _ = explained(replace(config, runtime=runtime), self.models, inputs)
+        explanations, _ = explained(replace(config, runtime=runtime), table, metadata, self.models)
         tables = {found.effects.spec.name: found.features for found in explanations}
         indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
         return pd.concat(indexed, names=["target"])
@@ -478,10 +485,15 @@ class Model:
         self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any = None
     ) -> tuple[Any, Inputs]:
         """Return the configuration of a command, and its inputs."""
+        config = self._configured(default, table, options, metadata)
+        return config, inputs_of(config, table, metadata=metadata)
+
+    def _configured(
+        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any
+    ) -> Any:
         _refuse_useless(default, options)
         options = {**self._options, **options, "model": self.paths}
-        config = options_with(default, options, "options", table=table, metadata=metadata)
-        return config, inputs_of(config, table, metadata=metadata)
+        return options_with(default, options, "options", table=table, metadata=metadata)
 
 
 def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:

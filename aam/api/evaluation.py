@@ -7,19 +7,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
+from aam.api.apply import (
+    covariates_of,
+    load_table,
+    output_of,
+    prepare_models,
+    saw_unlabelled,
+    written,
+)
 from aam.api.memory import inputs_of, options_with
 from aam.api.training import load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
-from aam.data.study import Inputs, MetadataColumns, Study, make_study
+from aam.data.study import MetadataColumns, Study, make_study
 from aam.engine.logger import write_line
 from aam.engine.run import read_record
 from aam.errors import InputError, shown
@@ -236,8 +244,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
         table = read_predictions(config.predictions)
     else:
         models = prepare_models(config.model, config.runtime)
-        inputs = inputs_of(config, config.table, metadata=metadata)
-        study, warnings = load_table(models, config, inputs)
+        read = partial(inputs_of, metadata=metadata, columns=covariates_of(models))
+        study, warnings = load_table(models, config, read(config, config.table))
         unlike = unlike_training(models[0], study)
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
@@ -277,11 +285,12 @@ def evaluate_table(config: EvaluateConfig) -> None:
 # --- before and after a model --------------------------------------------------------------------
 
 
-def _audited(config: AuditConfig, inputs: Inputs) -> Audit:
+def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
     """The audit of the samples that have a value of the target."""
     target, data = config.metadata_column or "", config.data
     divided = tuple(filter(None, (data.group_column, data.study_column)))
     columns = MetadataColumns((target,), divided, (target,), config.classifier)
+    inputs = inputs_of(config, table, metadata=metadata, columns=(target, *divided))
     study = make_study(inputs, data, None, config.seed, columns)
     metadata, ids = not_none(study.metadata), study.table.sample_ids
     named = {"--metadata-column": target, "--group-column": data.group_column}
@@ -327,13 +336,12 @@ def audit(
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
-    return _audited(config, inputs_of(config, table, metadata=metadata)).frame
+    return _audited(config, table, metadata).frame
 
 
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
-    inputs = inputs_of(config, config.table, metadata=config.metadata)
-    found = _audited(config, inputs)
+    found = _audited(config, config.table, config.metadata)
     for line in [*plain_lines(found.table(with_advice=False)), "", *found.advice, *found.notes]:
         write_line(line)
     if config.output is not None:
@@ -378,7 +386,7 @@ def learning_curve(
     options |= {"metadata_column": (metadata_column,), "group_column": group_column}
     read = {"table": table, "metadata": metadata}
     config = options_with(FineTuneConfig(), options, "aam.learning_curve", **read)
-    folds = load_folds(config, inputs=inputs_of(config, **read))
+    folds = load_folds(config, inputs=inputs_of(config, **read, columns=(metadata_column,)))
     curve = learning_curves(folds, [metadata_column])[metadata_column]
     if curve is None:
         raise InputError("aam.learning_curve: too few groups to draw shares of them")

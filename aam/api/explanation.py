@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,9 @@ log = logging.getLogger("aam")
 
 
 def explained(
-    config: ExplainConfig, models: Sequence[SavedModel], inputs: Inputs
+    config: ExplainConfig, table: Any, metadata: Any, models: Sequence[SavedModel] = ()
 ) -> tuple[list[Explanation], list[str]]:
-    """Explain the predictions of models.
+    """Explain the predictions of models, read unless they are passed, for a table and metadata.
 
     Returns the explanation of each target, and what a reader must know of the samples. Tables,
     figures and a page of each target are written where the options name a folder.
@@ -50,11 +51,14 @@ def explained(
     if config.runtime.output_dir is not None:
         # Before any long work.
         output_of("explain", config, _outputs(["*"]))
-    metadata, taxonomy, split = inputs.metadata, *_read_inputs(config, inputs.metadata)
+    inputs, taxonomy, split = _read_inputs(config, table, metadata)
+    metadata, in_memory = inputs.metadata, inputs.checksums(config)
+    models = models or prepare_models(config.model, config.runtime)
     if not models[0].targets.specs:
         what = "a pretrained encoder predicts nothing to explain"
         raise InputError(f"--model: {what}; fine-tune it with `aam train`")
     study, notes = load_table(models, config, inputs)
+    del inputs  # The whole table is not kept.
     study, asvs = replace(study, metadata=metadata), _named_asvs(study.table, taxonomy)
     candidates = _candidates(study.table.sample_ids, metadata, split)
     seen = list(map(samples_with_labels, models))
@@ -76,18 +80,18 @@ def explained(
     by = (groups, "" if groups is None else column, subset, runtime.seed)
     explanations = [results.explanation_of(of_target, asvs, *by) for of_target in effects]
     if runtime.output_dir is not None:
-        _write(config, explanations, notes, inputs)
+        _write(config, explanations, notes, in_memory)
     return explanations, notes
 
 
 def _read_inputs(
-    config: ExplainConfig, metadata: Metadata | None
-) -> tuple[Taxonomy | None, Split | None]:
-    """Read taxonomy and split where they are given; problems of all in one message."""
+    config: ExplainConfig, table: Any, metadata: Any
+) -> tuple[Inputs, Taxonomy | None, Split | None]:
+    """Read the inputs, taxonomy and split; problems of all in one message."""
     problems, taxonomy, split, column = Problems(), None, None, config.group_column
+    columns = () if metadata is None or column is None else (column,)
     with problems.collected():
-        if metadata is not None and column is not None:
-            metadata.require([column])
+        inputs = inputs_of(config, table, metadata=metadata, columns=columns)
     with problems.collected():
         taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
     with problems.collected():
@@ -95,7 +99,7 @@ def _read_inputs(
     if metadata is None and column is not None:
         problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
     problems.raise_if_any()
-    return taxonomy, split
+    return inputs, taxonomy, split
 
 
 def _named_asvs(table: AmpliconTable, taxonomy: Taxonomy | None) -> Asvs:
@@ -184,13 +188,16 @@ def _outputs(folders: Sequence[str]) -> list[str]:
 
 
 def _write(
-    config: ExplainConfig, explanations: Sequence[Explanation], notes: Sequence[str], inputs: Inputs
+    config: ExplainConfig,
+    explanations: Sequence[Explanation],
+    notes: Sequence[str],
+    in_memory: Mapping[str, str],
 ) -> None:
     """Write tables, figures and a page of each target to a new folder."""
     samples = len(explanations[0].effects.sample_ids)
     names = results.folder_names([explanation.effects.spec.name for explanation in explanations])
     output = output_of("explain", config, _outputs(names))
-    facts, in_memory = {"samples": samples, "notes": [*notes]}, inputs.checksums(config)
+    facts = {"samples": samples, "notes": [*notes]}
     with written(output, config, facts, in_memory) as new:
         for name, explanation in zip(names, explanations, strict=True):
             results.write_explanation(new / name, explanation, config.top)
@@ -235,9 +242,7 @@ def explain_model(config: ExplainConfig) -> None:
     # Each fold of a cross-validation has not seen some of the samples.
     folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
     config = replace(config, model=tuple(itertools.chain(*folds)))
-    inputs = inputs_of(config, config.table, metadata=config.metadata)
-    models = prepare_models(config.model, config.runtime)
-    explanations, notes = explained(config, models, inputs)
+    explanations, notes = explained(config, config.table, config.metadata)
     if report is not None:
         top = config.top
         first = {each.effects.spec.name: results.features_html(each, top) for each in explanations}

@@ -157,9 +157,15 @@ def path_of(source: Any) -> Path:
 
 
 def inputs_of(
-    config: Any, table: Any, tree: Any = None, metadata: Any = None, need_sequences: bool = True
+    config: Any,
+    table: Any,
+    tree: Any = None,
+    metadata: Any = None,
+    need_sequences: bool = True,
+    columns: Sequence[str] = (),
 ) -> Inputs:
-    """Read inputs from files or from memory, as the options of a command say.
+    """Read inputs from files or from memory, as the options of a command say; the metadata, if
+    there are `columns`, have these.
 
     Raises
     ------
@@ -172,8 +178,9 @@ def inputs_of(
         named = (data.get("sequences"), need_sequences, data.get("trim", False))
         tables.append(sample_table(table, *named))
     with problems.collected():
-        if metadata is not None:
+        if metadata is not None or columns:
             described = metadata_from(metadata, data["decimal"], data["missing_values"])
+            described.require(columns)
     with problems.collected():
         rooted = phylogeny(tree, data.get("midpoint_root", False))
     with problems.collected():

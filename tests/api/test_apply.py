@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 from pathlib import Path
+from typing import Any
 
 import biom
 import numpy as np
+import pytest
 
+import aam
+from aam.api import apply, evaluation, explanation
 from aam.api.apply import _counted
+from aam.api.memory import inputs_of
 from aam.cli import main
 from aam.data.study import Selection
 from tests.data.test_checks import PRIMERS, written
+from tests.refusals import refusal
 
 
 def with_primers(study: Path) -> Path:
@@ -38,6 +46,69 @@ def test_primers_are_no_fault_where_training_had_them_too(
     assert "still contain a primer" not in capsys.readouterr().err
     message = refused(main, [*words.split(), str(tmp_path / "q.tsv"), "--trim-primers"])
     assert "--trim-primers: the model was trained on reads with primers" in message
+
+
+@pytest.fixture(scope="module")
+def with_covariate(simulate_study, tmp_path_factory) -> tuple[Path, Path]:
+    """A study, and a model of it that reads the covariate `null`."""
+    study, run = simulate_study(samples=40, asvs=60), tmp_path_factory.mktemp("covariate") / "run"
+    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --rarefy-depth 300 "
+    words += "--metadata-column ph --numeric-columns null --members presence --test-size 0.3 "
+    assert main([*words.split(), "--output-dir", str(run)]) == 0
+    return study, run / "model"
+
+
+def test_a_bad_table_and_missing_columns_are_said_at_once(with_covariate, tmp_path, refused):
+    study, model = with_covariate
+    bad, metadata = tmp_path / "bad.tsv", tmp_path / "metadata.tsv"
+    bad.write_text("nothing\n")
+    text = (study / "metadata.tsv").read_text()
+    metadata.write_text(text.replace("\tnull", "\tother", 1))
+    files, out = f"--table {bad} --metadata {metadata}", tmp_path / "out"
+    for words, column in (
+        (f"predict {files} --model {model} --output {out}.tsv", "null"),
+        (f"evaluate {files} --model {model} --output-dir {out}", "null"),
+        (f"audit {bad} {metadata} --metadata-column nope", "nope"),
+    ):
+        message = refused(main, words.split())
+        assert "2 problems" in message
+        assert f"metadata.tsv: no column {column!r}" in message
+    # From Python, and without metadata.
+    read = aam.load(model)
+    assert "--metadata: not given" in refusal(read.predict, study / "table.biom")
+    for judge in (aam.audit, aam.learning_curve):
+        message = refusal(judge, study / "table.biom", None, "ph")
+        assert message.startswith("metadata is NoneType, expected a DataFrame")
+
+
+def test_the_whole_table_is_not_kept_while_samples_are_predicted(
+    with_covariate, tmp_path, monkeypatch
+):
+    (study, model), tables, kept = with_covariate, [], []
+    monkeypatch.chdir(tmp_path)
+
+    def read(*arguments: Any, **options: Any) -> Any:
+        inputs = inputs_of(*arguments, **options)
+        tables.append(weakref.ref(inputs.tables[0]))
+        return inputs
+
+    def watched(function: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            gc.collect()
+            kept.append(tables[-1]() is not None)
+            return function(*arguments, **options)
+
+        return call
+
+    for module, name in ((apply, "predict_samples"), (evaluation, "predict_samples")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    monkeypatch.setattr(explanation, "explain_samples", watched(explanation.explain_samples))
+    for module in (apply, evaluation, explanation):
+        monkeypatch.setattr(module, "inputs_of", read)
+    files = f"--table {study}/table.biom --metadata {study}/metadata.tsv --model {model}"
+    for command in ("predict --output p.tsv", "evaluate --output-dir e", "explain --output-dir x"):
+        assert main(f"{command} {files}".split()) == 0
+    assert kept == [False, False, False]
 
 
 def test_samples_without_a_prediction_are_counted_by_their_reason(study):

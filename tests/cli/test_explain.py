@@ -123,8 +123,9 @@ def test_bad_inputs_come_in_one_message(study, run, tmp_path, refused):
         (tmp_path / name).write_text("nothing\n")
     more = f"--metadata {study}/metadata.tsv --taxonomy {tmp_path}/taxonomy.tsv --split "
     more += f"{tmp_path}/split.tsv"
-    message = refused(explain, study, run, tmp_path / "out", f"{more} --group-column child")
-    for part in ("taxonomy.tsv: line 1", "split.tsv: line 1", "no column 'child'"):
+    more += f" --group-column child --table {tmp_path}/taxonomy.tsv"
+    message = refused(explain, study, run, tmp_path / "out", more)
+    for part in ("taxonomy.tsv: line 1", "split.tsv: line 1", "no column 'child'", "4 problems"):
         assert part in message
     assert not (tmp_path / "out").exists()
 
