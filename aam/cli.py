@@ -161,7 +161,7 @@ def parse(
     if (path := values.pop("config", None)) is not None:
         default = read_config(path, default)
     config, problems = overlaid(default, values, "")
-    if problems := [*problems, *_unexpected(unexpected, default), *judge(config)]:
+    if problems := [*problems, *_unexpected(unexpected, parser), *judge(config)]:
         raise InputError(*problems)
     return config
 
@@ -210,11 +210,11 @@ def _add(group: Any, option: Any) -> None:
     group.add_argument(option.name, nargs=nargs, metavar=name, **about)
 
 
-def _unexpected(words: Sequence[str], default: Any) -> Iterator[str]:
+def _unexpected(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield a problem for each word that looks like an option, else for each word."""
-    from aam.options import options_of, unknown
+    from aam.options import unknown
 
-    known = [option.name for option in options_of(default)]
+    known = [*parser._option_string_actions]
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     yield from (unknown("option", flag, known) for flag in flags)
     if not flags:

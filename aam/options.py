@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -375,6 +376,11 @@ def typed(value: Any, hint: Any, strict: bool = True) -> Any:
     it does not fit.
     """
     adapter = TypeAdapter(hint, config=None if isinstance(hint, type) else STRICT)
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    if items and all(isinstance(item, Path) for item in items):
+        # JSON has no names of files that are not UTF-8; text may be asked for.
+        with contextlib.suppress(ValidationError):
+            return adapter.validate_python(value)
     if strict:
         return adapter.validate_json(json.dumps(value, default=_plain), strict=True)
     return adapter.validate_python(value)
@@ -432,8 +438,9 @@ def unknown(kind: Literal["command", "option"], name: str, known: Collection[str
     if replacement := _removed()[f"{kind}s"].get(old):
         return f"{name} was removed: {replacement}"
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"--help lists the {kind}s"
-    return f"unknown {kind} {name!r}; {hint}"
+    helps = kind == "command" or name.startswith("--")
+    hint = f"; --help lists the {kind}s" if helps else ""
+    return f"unknown {kind} {name!r}" + (f"; did you mean {near[0]!r}?" if near else hint)
 
 
 def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from aam.config import (
     ExportConfig,
     FineTuneConfig,
     ModelConfig,
+    PredictConfig,
     PretrainConfig,
     TargetConfig,
     TrainConfig,
@@ -199,6 +201,14 @@ def test_words_of_every_kind():
         assert parse("aam", default, []) == default
 
 
+def test_paths_from_python_may_have_names_that_are_not_utf_8():
+    path = Path(os.fsdecode(b"\xff.tsv"))
+    assert configured(PredictConfig(), {"metadata": path, "model": (path,)}, "").model == (path,)
+    assert configured(PredictConfig(), {"metadata": path}, "aam.run").metadata == path
+    resumed = configured(FineTuneConfig(), {"resume_from": Path("state")}, "aam.run")
+    assert resumed.runtime.resume_from == "state"
+
+
 @pytest.mark.parametrize("spelling", [["--config", "FILE"], ["--config=FILE"]])
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path, spelling):
     path = tmp_path / "o.toml"
@@ -229,6 +239,9 @@ def test_bad_words(tmp_path):
             ["--embeding-dim", "3"],
             "unknown option '--embeding-dim'; did you mean '--embedding-dim'?",
         ),
+        (["--no-gradient-checkpointin"], "did you mean '--no-gradient-checkpointing'?"),
+        (["--confg", "x"], "did you mean '--config'?"),
+        (["--hepl"], "did you mean '--help'?"),
         (["--alpha=1"], "unknown option '--alpha'"),
         (["--config"], "--config: expected one argument"),
         (["--config", str(tmp_path / "nowhere.toml")], "cannot be read"),
