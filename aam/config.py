@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -329,7 +330,7 @@ class PretrainConfig:
         if len(data.trees) not in (0, len(data.tables)):
             counts = f"{len(data.trees)} for {len(data.tables)} tables"
             yield f"--tree: {counts}; give one for each, or {NO_TREE} in its place"
-        if twice := {path for path in paths if paths.count(path) > 1}:
+        if twice := [path for path, times in Counter(paths).items() if times > 1]:
             yield f"--table: {shown(twice)} is given twice; name each table once"
         if several and unused:
             yield f"{shown(unused)}: for one table only; several tables share no metadata"

@@ -91,7 +91,7 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
     pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
     moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
-    if platform.unified and moved:
+    if platform.unified and moved and -1 not in report["numa"]:
         mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
         yield Finding("note", ", ".join(moved), mend)
     if report["first_tensor"]:

@@ -198,8 +198,9 @@ def cache_folder() -> Path:
     """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or
     ~/.cache.
     """
-    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("AAM_CACHE") or shared / "aam")
+    if named := os.environ.get("AAM_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
 
 
 # --- processors and ranks ----------------------------------------------------------------------

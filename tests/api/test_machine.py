@@ -163,7 +163,7 @@ def test_numa_nodes_are_in_the_order_of_pci_addresses(apu, tmp_path):
     assert numa_nodes(tmp_path / "drm") == [0, 1, 3, 2]
     assert numa_nodes(tmp_path / "absent") == []
     # Four APUs, APUs divided into three devices each, and a system that does not say.
-    for nodes in ([0, 1, 2, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [-1]):
+    for nodes in ([0, 1, 2, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [0, -1], [-1]):
         assert findings(apu, numa=nodes) == []
 
 

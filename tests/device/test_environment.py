@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aam.device import environment as module
-from aam.device.environment import first_tensor, required_changes
+from aam.device.environment import cache_folder, first_tensor, required_changes
 
 HIP = "6.3.42134"
 
@@ -46,6 +46,18 @@ def test_required_changes(environment, chip, hip, expected):
     changes = required_changes(environment, [chip], hip)
     assert {change.name: change.value for change in changes} == expected
     assert environment == before
+
+
+def test_the_cache_needs_no_home_where_it_is_named(monkeypatch):
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setenv("AAM_CACHE", "/cache")
+    assert cache_folder() == Path("/cache")
+    monkeypatch.delenv("AAM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache_folder() == Path("/xdg/aam")
 
 
 def test_caches_of_a_job_lie_on_its_own_disk_unless_they_are_set():
