@@ -257,7 +257,8 @@ def _covariates(
         raise InputError(f"covariates is {kind}, expected a DataFrame by sample id")
     check_column_names(covariates, "covariates")
     places = pd.Series(range(len(covariates)), covariates.index)
-    frame = covariates.iloc[aligned(places, sample_ids, "covariates")]
+    rows = aligned(places, sample_ids, "covariates", "reset_index(drop=True)")
+    frame = covariates.iloc[rows]
     columns = {str(name): frame[name].tolist() for name in frame}
     return columns, [str(name) for name in covariates if is_numeric(covariates[name])]
 

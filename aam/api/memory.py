@@ -67,7 +67,7 @@ def _in_memory(source: Any) -> AmpliconTable:
         samples, features = source.index, source.columns
     else:
         kind = type(source).__name__
-        raise InputError(f"X is {kind}, without sequences of ASVs or sample ids; {EXPECTED}")
+        raise InputError(f"table is {kind}, without sequences of ASVs or sample ids; {EXPECTED}")
     try:
         entries = sparse.coo_array(values)
     except (TypeError, ValueError) as error:
@@ -204,8 +204,11 @@ def is_numeric(values: Sequence[Any]) -> bool:
     return np.asarray(present).dtype.kind in "iuf" and len(present) > 0
 
 
-def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
-    """Return one value per sample: by id if `values` has an index, else by position.
+def aligned(
+    values: Any, sample_ids: Sequence[str], name: str, by_position: str = "to_numpy()"
+) -> list[Any]:
+    """Return one value per sample: by id if `values` has an index, else by position, as those of
+    the method `by_position` are.
 
     Only arrays, lists and a Series with the default index (0 to N - 1) are taken by position.
 
@@ -240,7 +243,7 @@ def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
         raise InputError(
             f"{name}: {len(absent)} of {samples} samples are not in its index: {shown(absent)}; "
             f"the index has {shown(labels, 3)}{difference(absent, labels)}. Correct the index, or "
-            f"pass {name}.to_numpy() if it is in the order of the table"
+            f"pass {name}.{by_position} if it is in the order of the table"
         )
     return [listed[row_of[sample]] for sample in sample_ids]
 

@@ -25,7 +25,7 @@ from aam.engine.signals import interrupts_as_in_python
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
-from aam.options import not_none, to_dict
+from aam.options import configured, not_none, to_dict
 from aam.predict.blend import NETWORK, fit_blends, in_words
 from aam.predict.estimator import Samples
 from aam.predict.folds import (
@@ -487,8 +487,9 @@ def pretrain(
     """
     from aam.api.apply import load
 
-    if {"tables", "trees"} & options.keys():
-        takes = "takes one table and its tree; `aam pretrain` takes several, from files"
+    given = configured(PretrainConfig(), options, "aam.pretrain").data
+    if given.tables or given.trees or given.metadata:
+        takes = "takes table, tree and metadata as parameters; `aam pretrain` takes several tables"
         raise InputError(f"aam.pretrain: {takes}")
     options |= {"output_dir": Path(output_dir), "tables": (path_of(table),)}
     options["trees"] = () if tree is None else (str(path_of(tree)),)

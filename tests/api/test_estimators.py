@@ -212,6 +212,16 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
             frame.set_axis(["#a", "b ", *frame.index[2:]]),
             ph.to_list(),
         ),
+        "pass covariates.reset_index(drop=True) if it is": (
+            functools.partial(fit, covariates=metadata[["batch"]].iloc[10:]),
+            frame,
+            ph,
+        ),
+        "table is NoneType, without sequences": (fit, None, ph),
+        "aam.pretrain: takes table, tree and metadata as parameters": (
+            functools.partial(aam.pretrain, output_dir="x", data={"tables": ["x"]}),
+            frame,
+        ),
         "expected whole reads": (fit, frame * 0.5 + 0.5, ph),
         "y, groups and covariates: column 'ph' is 1.0 for all": (
             aam.AmpliconRegressor(rarefy_depth=300).fit,
