@@ -66,11 +66,14 @@ class Samples:
 
     @classmethod
     def of(cls, X: Any) -> Samples:
-        """Samples of what scikit-learn users have: `Samples`, a DataFrame of samples by features,
-        or a matrix [n, F].
+        """Samples of what scikit-learn users have: `Samples`, the result of `aam.read_table`, a
+        DataFrame of samples by features, or a matrix [n, F].
         """
         if isinstance(X, Samples):
             return X
+        if isinstance(X, AmpliconTable):
+            counts = sparse.csr_matrix(X.counts)
+            return cls(counts, X.sample_ids, X.names, np.zeros((len(X), 0)))
         if hasattr(X, "iloc"):
             counts, ids, names = X.to_numpy(), X.index, X.columns
         else:

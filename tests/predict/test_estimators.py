@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
+import aam
 from aam.data.rarefaction import rarefied_row
 from aam.errors import InputError
 from aam.evaluate.metrics import auroc
@@ -200,7 +201,7 @@ def test_tools_of_scikit_learn_work():
     groups = np.arange(150) // 3
     frame = pd.DataFrame(SAMPLES.counts.toarray(), SAMPLES.sample_ids, SAMPLES.names)
     pipeline = make_pipeline(LinearRegressor(**SMALL))
-    for X in (SAMPLES, frame, SAMPLES.counts):
+    for X in (SAMPLES, frame, SAMPLES.counts, aam.read_table(frame)):
         predicted = cross_val_predict(pipeline, X, AGE, cv=GroupKFold(3), groups=groups)
         assert np.corrcoef(predicted, AGE)[0, 1] > 0.8
     grid = {"members": [("presence",), ("presence", "forest")], "depth": [50, 100]}
