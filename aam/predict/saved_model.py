@@ -22,6 +22,7 @@ from aam.data.targets import Covariates, Targets
 from aam.device.measure import stage
 from aam.encoders import find_encoder, model_folder
 from aam.errors import InputError, shown
+from aam.evaluate.conformal import Conformal
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam, HeadConfig
@@ -45,7 +46,7 @@ REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
 SMALL_NETWORK = 1_000_000
 
 # What libraries raise of files that are no model.
-DAMAGED = (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError)
+DAMAGED = (OSError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
 RETRAIN = (
     " (a .pt or .ckpt file of the predecessor cannot be loaded: retrain with `aam pretrain` and "
@@ -247,7 +248,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
                 found += f": {LAST_RELEASE} reads it; install that version, or train again"
             raise InputError(f"{path}: {found}")
         return _read_model(path, description, device)
-    except DAMAGED as error:
+    except (*DAMAGED, SafetensorError) as error:
         problems = [f"not a model this aam can read ({error})"]
         if isinstance(error, InputError):
             problems = [problem.removeprefix(f"{path}: ") for problem in error.problems]
@@ -270,6 +271,9 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
     depth, notes = description["depth"], description["notes"]
     if not isinstance(depth, int) or depth < 1 or not isinstance(notes["seen_samples"], list):
         raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
+    for fitted in notes.get("intervals", {}).values():
+        # Other fields or kinds of value raise an error here, not after the predictions.
+        Conformal(**fitted).limits(np.zeros(1))
     targets, reference = Targets.from_json(description["targets"]), None
     if (name := description.get("reference")) is not None:
         reference = find_encoder(name).read_reference(read_arrays(path / REFERENCE))

@@ -119,6 +119,9 @@ def rewrite(folder: Path, **changes) -> None:
     write_manifest(folder)
 
 
+INTERVAL = {"knots": [1.0, 2.0], "scales": [1.0, 1.0]}
+
+
 @pytest.mark.parametrize(
     ("part", "changes", "message"),
     [
@@ -131,6 +134,10 @@ def rewrite(folder: Path, **changes) -> None:
         ("", {"depth": "many"}, "not a model this aam can read"),
         ("", {"depth": 0}, "depth 0, expected an integer above 0"),
         ("", {"notes": {}}, "seen_samples"),
+        # Intervals had two bounds for some commits.
+        ("notes", {"intervals": {"age": {**INTERVAL, "low": 0.0}}}, "argument 'low'"),
+        ("notes", {"intervals": {"age": {**INTERVAL, "quantile": "x"}}}, "not a model this aam"),
+        ("notes", {"intervals": {"age": {**INTERVAL, "scales": [1.0]}}}, "not a model this aam"),
         ("", {"covariates": {"numbers": [float("nan")]}}, "not JSON compliant"),
     ],
 )
@@ -232,7 +239,8 @@ def tamper(folder: Path, file: str, ending: str, change) -> None:
     """Change the arrays whose names end so, and make the manifest anew."""
     arrays = safetensors.numpy.load_file(folder / file)
     changed = {
-        name: change(values.copy()) if name.endswith(ending) else values
+        # safetensors writes the memory as it lies.
+        name: np.array(change(values.copy()), order="C") if name.endswith(ending) else values
         for name, values in arrays.items()
     }
     assert any(changed[name] is not arrays[name] for name in arrays), ending
@@ -263,6 +271,11 @@ def test_sizes_that_the_weights_do_not_have_take_no_memory(folder, sizes):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"
 
 
+# Arrays of a linear model and of a forest.
+LEARNED = ("coef_", "intercept_", "names_", "thresholds_", "range_")
+LEARNED += ("node_count", "left_child", "threshold", "value")
+
+
 @pytest.mark.parametrize("file", ["weights.safetensors", "profile.safetensors"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_are_refused(folder, file, value):
@@ -277,6 +290,8 @@ def test_numbers_that_are_not_finite_are_refused(folder, file, value):
     ("ending", "change", "message"),
     [
         ("coef_", put(np.nan), "coef_ holds numbers that are not finite"),
+        ("threshold", put(np.nan), "threshold holds numbers that are not finite"),
+        *((name, lambda values: values.reshape(-1)[0], "not a model") for name in LEARNED),
         ("coef_", lambda values: values[:, :0], "coef_ has shape"),
         ("coef_", lambda values: values[:3], "coef_ has shape"),
         ("names_", lambda values: values + 128, "not a model"),
