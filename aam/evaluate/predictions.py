@@ -224,8 +224,8 @@ def _cells(path: Path) -> pd.DataFrame:
         if count > 1:
             problems.add(f"{path}: column {name!r} occurs {count} times; leave it in once")
     for line, (name, *cells) in until_full(rows, problems):
-        fault = ""
-        if len(cells) != len(header) - 1:
+        fault, width = "", len(header) - 1
+        if len(cells) < width or any(map(str.strip, cells[width:])):
             fault = f"has {1 + len(cells)} cells, expected {len(header)} as in the header"
         elif not name.strip():
             fault = "has no sample id; name its sample, or leave it out"
@@ -233,7 +233,7 @@ def _cells(path: Path) -> pd.DataFrame:
             fault = f"repeats sample {name!r}; leave it in once"
         if fault:
             problems.add(f"{path}: line {line} {fault}")
-        body[name] = cells
+        body[name] = cells[:width]
     if not body:
         problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
     problems.raise_if_any()

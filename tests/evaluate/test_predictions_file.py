@@ -114,7 +114,7 @@ def test_unreadable_files(tmp_path):
 
 
 def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
-    (tmp_path / "p.csv").write_bytes('\ufeffid,age,note\r\na,1.5,"x, y"\r\n,,\r\n'.encode())
+    (tmp_path / "p.csv").write_bytes('\ufeffid,age,note\r\na,1.5,"x, y",,\r\n,,\r\n'.encode())
     read = read_predictions(tmp_path / "p.csv")
     assert (read.sample_ids, read.texts("note"), *read.predicted("age")) == (("a",), ("x, y",), 1.5)
 
