@@ -13,6 +13,7 @@ from aam.config import FineTuneConfig
 from aam.data.study import Inputs
 from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
+from aam.report.audit import Column, predicted_by
 from aam.report.training import TrainingReport
 
 SAMPLES, FEATURES = 160, 60
@@ -43,6 +44,14 @@ def dangers(frame):
 
 def audit(table, metadata, target="status", **options):
     return aam.audit(table, metadata, target, rarefy_depth=500, **options)
+
+
+def test_a_number_tells_the_target_by_a_fiftieth_of_the_training_samples():
+    numbers = np.repeat([0.0, 1.0], [975, 25])
+    fold = np.repeat([0, 1], 1000)
+    column = Column("days", "date", pd.Series(np.tile(numbers, 2)), np.tile(numbers, 2))
+    target = column.numbers[:, None] * 3
+    np.testing.assert_allclose(predicted_by(column, target, fold), target)
 
 
 @pytest.mark.slow
