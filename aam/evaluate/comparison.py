@@ -100,8 +100,7 @@ def _ranks(score: Array, fold: Array, group: Array) -> Array:
     samples depends most on itself, and its swap is no longer that of equals.
     """
     ranks, weight = np.empty(len(score)), (1 / np.bincount(group))[group]
-    for level in np.unique(fold):
-        part = fold == level
+    for part in metrics.rows_by_level(fold):
         _, place = np.unique(score[part], return_inverse=True)
         held = np.bincount(place, weight[part])
         ranks[part] = ((np.cumsum(held) - held / 2) / held.sum())[place]
@@ -116,10 +115,10 @@ def _auroc_differences(
     """
     fold, positive = predictions.folds, predictions.truth == 1
     ranks = [_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)]
-    parts = [fold == level for level in np.unique(fold)]
-    parts = [part for part in parts if 0 < positive[part].mean() < 1]
+    parts = [part for part in metrics.rows_by_level(fold) if 0 < positive[part].mean() < 1]
     if not parts:
         return np.full(len(signs), math.nan)
+    total = sum(map(len, parts))
     differences, at_once = np.zeros(len(signs)), max(1, WEIGHTS_AT_ONCE // (2 * len(positive)))
     for part in parts:
         both, scores = np.tile(positive[part], 2), np.concatenate([rank[part] for rank in ranks])
@@ -128,7 +127,7 @@ def _auroc_differences(
             kept = (signs[rows, group[part]] + 1) / 2
             model = metrics.weighted_auroc(both, scores, np.hstack([kept, 1 - kept]))
             baseline = metrics.weighted_auroc(both, scores, np.hstack([1 - kept, kept]))
-            differences[rows] += (model - baseline) * part.sum() / np.sum(parts)
+            differences[rows] += (model - baseline) * len(part) / total
     return differences
 
 

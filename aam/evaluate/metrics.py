@@ -201,13 +201,18 @@ def unweighted_metrics(measure: Measure, truth: Array, predicted: Array) -> dict
     return {name: float(values[0]) for name, values in rows.items()}
 
 
+def rows_by_level(levels: Array) -> list[Array]:
+    """Return the positions of each of the sorted distinct `levels` [N]."""
+    _, place, sizes = np.unique(levels, return_inverse=True, return_counts=True)
+    return np.split(np.argsort(place, kind="stable"), np.cumsum(sizes)[:-1])
+
+
 def by_fold(measure: Measure, fold: Array | None) -> Measure:
     """Return `measure` with its ranking metrics taken inside each fold [N]: the mean over the folds
     that have it, weighted by their samples. Other metrics are those of all samples.
     """
-    if fold is None or len(levels := np.unique(fold)) < 2:
+    if fold is None or len(parts := rows_by_level(fold)) < 2:
         return measure
-    parts = [fold == level for level in levels]
 
     def stratified(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
         result = measure(truth, predicted, weights)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -187,3 +188,12 @@ def test_neighbours_recovered_counts_true_ties_and_never_the_sample_itself():
     line = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0]))
     other = np.abs(np.subtract.outer([0.0, 2.0, 3.0], [0.0, 2.0, 3.0]))
     assert metrics.neighbours_recovered(other, line, k=1) == pytest.approx(2 / 3)
+
+
+def test_many_folds_take_memory_of_the_samples():
+    """A mask for each of 10,000 folds took 200 MB."""
+    tracemalloc.start()
+    metrics.by_fold(metrics.weighted_regression_metrics, np.arange(20_000) // 2)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10_000_000
