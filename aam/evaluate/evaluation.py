@@ -126,8 +126,10 @@ class Evaluation:
         """The metric that decides in each batch that has it, sorted; empty unless each of several
         batches was held out whole.
         """
-        whole = self.subset == "held-out" and self.complete.batches_held_out_whole
-        return _sorted_values(self.batches if whole else {}, self.key)
+        if self.subset != "held-out" or not self.complete.batches_held_out_whole:
+            return []
+        # Samples without a batch are no batch.
+        return _sorted_values({x: found for x, found in self.batches.items() if x}, self.key)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -283,7 +285,7 @@ def _cautions(result: Evaluation) -> list[str]:
         if known.labels:
             cautions += _of_classes(known, comparison.best_constant(result.comparisons))
         cautions += _solved(result.comparisons, known.labels)
-        cautions += batch_sentences(known, names.batch)
+        cautions += batch_sentences(known, names.batch, bool(result.in_new_batches))
     cautions += _held_out_whole(result)
     if known.group_count < LEAST_GROUPS:
         few = f"{too_few(known.group_count)} for intervals and tests"
@@ -335,8 +337,9 @@ def _of_classes(known: TargetPredictions, constant: Comparison | None) -> list[s
     if len(labels) == 2:
         has_both = pd.Series(truth).groupby(known.folds).nunique() > 1
         if not has_both.any():
-            alone = f"All samples are {labels[truth[0]]!r}"
-            why = alone if len(np.unique(truth)) == 1 else "No fold has both classes, fewer may"
+            why = "No fold has both classes (fewer folds may)"
+            if len(np.unique(truth)) == 1:
+                why = f"All samples are {labels[truth[0]]!r}"
             sentences.append(f"{why}: there is no AUROC, and nothing is compared.")
         elif not has_both.all():
             both = f"{has_both.sum()} of {len(has_both)} folds"
@@ -377,16 +380,18 @@ def within_batches(known: TargetPredictions) -> float:
     """
     truth, batch = pd.Series(known.truth), np.asarray(known.batch)
     if known.labels:
-        cell = truth.groupby([batch, known.folds]).ngroup().to_numpy()
-        inside = replace(known, fold=cell).measure
-        return unweighted_metrics(inside, known.truth, known.predicted)["auroc"]
+        cells = truth.groupby([batch, known.folds])
+        varied = replace(known, fold=cells.ngroup().to_numpy()).at(cells.transform("nunique") > 1)
+        return unweighted_metrics(varied.measure, varied.truth, varied.predicted)["auroc"]
     around = float(((truth - truth.groupby(batch).transform("mean")) ** 2).sum())
     varies = bool((truth.groupby(batch).nunique() > 1).any())
     return 1 - float((known.errors**2).sum()) / around if varies else math.nan
 
 
-def batch_sentences(known: TargetPredictions, name: str) -> list[str]:
-    """Sentences about the metrics inside batches, and about new batches."""
+def batch_sentences(known: TargetPredictions, name: str, told_of_new: bool = False) -> list[str]:
+    """Sentences about the metrics inside batches and, unless others have `told_of_new`, about new
+    batches.
+    """
     if known.batch is None:
         return []
     sentences, labels, batch = [], known.labels, known.batch
@@ -415,8 +420,11 @@ def batch_sentences(known: TargetPredictions, name: str) -> list[str]:
         if inside <= NOTHING[key]:
             base = "chance" if labels else f"that {name}'s mean"
             sentences.append(f"Inside a {name} the model is not clearly better than {base}.")
-    if known.fold is None or known.batches_held_out_whole:
+    if known.fold is None or told_of_new:
         return sentences
+    if known.batches_held_out_whole:
+        whole = f"Every {name} was held out whole: the metrics are those for a {name} never seen."
+        return [*sentences, whole]
     advice = f"--cv {name} would test it"
     for place, label in enumerate(labels):
         if len(np.unique(batch[known.truth == place])) == 1:

@@ -305,7 +305,20 @@ def test_without_several_studies_held_out_whole_there_is_no_mean_over_them(given
     result = judged(given)
     assert result.in_new_batches == []
     assert tiles(result)[0].question == "AUROC"
-    assert "held out whole" not in " ".join(result.verdict.cautions)
+    cautions = " ".join(result.verdict.cautions)
+    assert "values of study was held out whole" not in cautions
+    whole = "Every study was held out whole: the metrics are those for a study never seen."
+    assert (whole in cautions) == given.batches_held_out_whole
+
+
+def test_samples_without_a_study_are_no_study_held_out_whole():
+    given = studies()
+    batch = np.where(given.batch == "study 0", "", given.batch)
+    result = judged(dataclasses.replace(given, batch=batch, fold=batch))
+    assert len(result.in_new_batches) == 2
+    cautions = " ".join(result.verdict.cautions)
+    assert "Each of 2 values of study was held out whole" in cautions
+    assert "Every study" not in cautions
 
 
 def test_a_report_leads_with_studies_never_seen():

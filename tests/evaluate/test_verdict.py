@@ -179,7 +179,9 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
     mixed = [f for f in range(20) if len(np.unique(given.truth[fold == f])) > 1]
     alone = replace(given, fold=fold, groups=fold).at(~np.isin(fold, mixed))
     text = said(alone, majority(alone), Baseline(DEPTH, alone.predicted))
-    assert text[0].startswith("No fold has both classes, fewer may: there is no AUROC, and nothing")
+    assert text[0].startswith(
+        "No fold has both classes (fewer folds may): there is no AUROC, and nothing"
+    )
     assert not any("too few" in one or "not tested" in one or "does better" in one for one in text)
     some = said(replace(given, fold=fold), majority(given))
     assert some[0] == "The AUROC is the mean over the 1 of 20 folds that have both classes."
