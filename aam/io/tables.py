@@ -59,7 +59,7 @@ Counts: TypeAlias = csr_array | csr_matrix
 class AmpliconTable:
     """Reads of each feature in each sample, which scikit-learn can divide: rows are samples.
 
-    Made by `aam.read_table`, never by hand.
+    Made by `aam.read_table`.
 
     Attributes
     ----------
