@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -93,16 +92,13 @@ def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedM
     return models
 
 
-def covariates_of(models: Sequence[SavedModel]) -> tuple[str, ...]:
-    """The metadata columns that models read."""
-    return tuple(dict.fromkeys(name for model in models for name in model.covariates.columns))
-
-
 def load_table(
-    models: Sequence[SavedModel], config: ApplyConfig, inputs: Inputs
+    models: Sequence[SavedModel], config: ApplyConfig, table: Any, metadata: Any = None
 ) -> tuple[Study, list[str]]:
     """Return a table rarefied as for the first of some models, and warnings about its ASVs and
     covariates.
+
+    `table` may be `Inputs` that are read already. Only the samples that are returned are kept.
 
     Raises
     ------
@@ -115,13 +111,16 @@ def load_table(
         raise InputError(f"--trim-primers: the model was {unknown}; leave --trim-primers out")
     # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
     predicts = not isinstance(config, EmbedConfig)
-    columns = MetadataColumns((), covariates_of(models) if predicts else ())
+    names = (name for model in models if predicts for name in model.covariates.columns)
+    columns = MetadataColumns((), tuple(dict.fromkeys(names)))
     data = DataConfig(
         trim=config.trim,
         rarefy_depth=getattr(config, "rarefy_depth", None) or saved.depth,
         token_limit=saved.data.token_limit,
         missing=getattr(config, "missing", "drop"),
     )
+    required = () if metadata is None else columns.optional
+    inputs = table if isinstance(table, Inputs) else inputs_of(config, table, metadata, required)
     inputs = replace(inputs, metadata=inputs.metadata if columns.optional else None)
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
@@ -167,10 +166,7 @@ def predict_table(config: PredictConfig) -> None:
         Missing options, a damaged model, a bad table, an output that exists.
     """
     models = prepare_models(config.model, config.runtime)
-    # The whole table is not kept while its samples are predicted.
-    columns = covariates_of(models) if config.metadata else ()
-    read = partial(inputs_of, metadata=config.metadata, columns=columns)
-    study, _ = load_table(models, config, read(config, config.table))
+    study, _ = load_table(models, config, config.table, config.metadata)
     passes, runtime = config.prediction_passes, config.runtime
     table = predict_samples(models, study, passes, runtime, config.new_study)
     write_predictions(not_none(config.output), table)
@@ -184,7 +180,7 @@ def predict_table(config: PredictConfig) -> None:
 
 
 def embedded(
-    models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs
+    models: Sequence[SavedModel], config: EmbedConfig, table: Any
 ) -> tuple[Study, Parts, Parts | None, PlacedSamples | None]:
     """Encode a table.
 
@@ -199,17 +195,16 @@ def embedded(
     """
     saved = _single(models)
     if saved.only_places:
-        study, on_tree = place_samples(models, config, inputs)
+        study, on_tree = place_samples(models, config, table)
         return study, on_tree.vectors(), None, on_tree
     network, depth, placed = saved.required_network, config.rarefy_depth, None
     if depth is not None and depth > saved.depth:
         of = "the depth of the samples that the network has learned from"
         raise InputError(f"--rarefy-depth is {depth}, expected at most {saved.depth}, {of}")
     if config.distances:
-        study, placed = place_samples(models, config, inputs)
+        study, placed = place_samples(models, config, table)
     else:
-        study, _ = load_table(models, config, inputs)
-    del inputs  # The whole table is not kept.
+        study, _ = load_table(models, config, table)
     asvs = encode_table(network, study, saved.device, config.runtime)
     read = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     rows = np.arange(len(study.table))
@@ -225,7 +220,7 @@ def embedded(
 
 
 def place_samples(
-    models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs
+    models: Sequence[SavedModel], config: EmbedConfig, table: Any
 ) -> tuple[Study, PlacedSamples]:
     """Rarefy a table, and place its samples on the reference of a model.
 
@@ -237,7 +232,7 @@ def place_samples(
     if (reference := _single(models).reference) is None:
         remedy = f"pass --model 16s or 16s-v4, which are part of aam-16s: {INSTALL}"
         raise InputError(f"--distances: the model has no reference tree; {remedy}")
-    study, _ = load_table(models, config, inputs)
+    study, _ = load_table(models, config, table)
     tokens, counts = study.tokens.numpy(), sparse.csr_matrix(rarefied_table(study))
     return study, reference.place(study.table, tokens, counts, str(config.table))
 
@@ -265,7 +260,7 @@ def embed_table(config: EmbedConfig) -> None:
     names += [f"{name}.{ending}" for name in config.distances for ending in (form, "ids.txt")]
     output = output_of("embed", config, ["taxa.tsv", *names])
     models = prepare_models(config.model, config.runtime)
-    study, samples, asvs, on_tree = embedded(models, config, inputs_of(config, config.table))
+    study, samples, asvs, on_tree = embedded(models, config, config.table)
     table = study.table
     with written(output, config) as new:
         _write_vectors(new, "samples", table.sample_ids, samples, form)
@@ -362,8 +357,8 @@ class Model:
 
     def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
-        config, inputs = self._read(PredictConfig(), table, options, metadata)
-        study, _ = load_table(self.models, config, inputs)
+        config = self._configured(PredictConfig(), table, options, metadata)
+        study, _ = load_table(self.models, config, table, metadata)
         passes, runtime = config.prediction_passes, config.runtime
         return predict_samples(self.models, study, passes, runtime, config.new_study)
 
@@ -383,8 +378,8 @@ class Model:
         InputError
             Bad options, a bad table, or vectors of ASVs asked of a reference tree.
         """
-        given = self._read(EmbedConfig(), table, options)
-        study, samples, of_asvs, _ = embedded(self.models, *given)
+        config = self._configured(EmbedConfig(), table, options)
+        study, samples, of_asvs, _ = embedded(self.models, config, table)
         parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
         if asvs:
             # A reference has no vectors of ASVs, and says so.
@@ -420,8 +415,8 @@ class Model:
         if metric not in get_args(PlacedMetric):
             expected = " or ".join(get_args(PlacedMetric))
             raise InputError(f"metric is {metric!r}, expected {expected}")
-        given = self._read(EmbedConfig(), table, options)
-        study, on_tree = place_samples(self.models, *given)
+        config = self._configured(EmbedConfig(), table, options)
+        study, on_tree = place_samples(self.models, config, table)
         values = np.zeros((len(study.table.sample_ids),) * 2)
         fill_tiles(values, on_tree.distances(metric))
         return skbio.DistanceMatrix(values, study.table.sample_ids)
@@ -436,7 +431,8 @@ class Model:
         InputError
             Bad options, a bad table, or a model without a reference.
         """
-        return place_samples(self.models, *self._read(EmbedConfig(), table, options))[1]
+        config = self._configured(EmbedConfig(), table, options)
+        return place_samples(self.models, config, table)[1]
 
     def explain(
         self,
@@ -481,16 +477,10 @@ class Model:
         indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
         return pd.concat(indexed, names=["target"])
 
-    def _read(
-        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any = None
-    ) -> tuple[Any, Inputs]:
-        """Return the configuration of a command, and its inputs."""
-        config = self._configured(default, table, options, metadata)
-        return config, inputs_of(config, table, metadata=metadata)
-
     def _configured(
-        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any
+        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any = None
     ) -> Any:
+        """Return the configuration of a command."""
         _refuse_useless(default, options)
         options = {**self._options, **options, "model": self.paths}
         return options_with(default, options, "options", table=table, metadata=metadata)

@@ -112,7 +112,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         where, parameters = type(self).__name__, self.get_params(deep=False)
-        inputs = inputs_of(configured(FineTuneConfig(), parameters, where), X, tree)
+        inputs = inputs_of(configured(FineTuneConfig(), parameters, where), X, tree=tree)
         (table,), named = inputs.tables, getattr(y, "name", None)
         target = named if isinstance(named, str) and named not in ("", *RESERVED) else "y"
         self._check_target(aligned(y, table.sample_ids, "y"))

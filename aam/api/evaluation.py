@@ -7,21 +7,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from aam.api.apply import (
-    covariates_of,
-    load_table,
-    output_of,
-    prepare_models,
-    saw_unlabelled,
-    written,
-)
+from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.api.memory import inputs_of, options_with
 from aam.api.training import load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig
@@ -244,8 +236,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         table = read_predictions(config.predictions)
     else:
         models = prepare_models(config.model, config.runtime)
-        read = partial(inputs_of, metadata=metadata, columns=covariates_of(models))
-        study, warnings = load_table(models, config, read(config, config.table))
+        study, warnings = load_table(models, config, config.table, metadata)
         unlike = unlike_training(models[0], study)
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
         study = replace(study, metadata=metadata)
@@ -290,7 +281,7 @@ def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
     target, data = config.metadata_column or "", config.data
     divided = tuple(filter(None, (data.group_column, data.study_column)))
     columns = MetadataColumns((target,), divided, (target,), config.classifier)
-    inputs = inputs_of(config, table, metadata=metadata, columns=(target, *divided))
+    inputs = inputs_of(config, table, metadata, (target, *divided))
     study = make_study(inputs, data, None, config.seed, columns)
     metadata, ids = not_none(study.metadata), study.table.sample_ids
     named = {"--metadata-column": target, "--group-column": data.group_column}

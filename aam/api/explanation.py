@@ -91,7 +91,7 @@ def _read_inputs(
     problems, taxonomy, split, column = Problems(), None, None, config.group_column
     columns = () if metadata is None or column is None else (column,)
     with problems.collected():
-        inputs = inputs_of(config, table, metadata=metadata, columns=columns)
+        inputs = inputs_of(config, table, metadata, columns)
     with problems.collected():
         taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
     with problems.collected():

@@ -159,10 +159,10 @@ def path_of(source: Any) -> Path:
 def inputs_of(
     config: Any,
     table: Any,
-    tree: Any = None,
     metadata: Any = None,
-    need_sequences: bool = True,
     columns: Sequence[str] = (),
+    tree: Any = None,
+    need_sequences: bool = True,
 ) -> Inputs:
     """Read inputs from files or from memory, as the options of a command say; the metadata, if
     there are `columns`, have these.

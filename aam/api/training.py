@@ -495,7 +495,7 @@ def pretrain(
     options["trees"] = () if tree is None else (str(path_of(tree)),)
     config = options_with(PretrainConfig(), options, "aam.pretrain", metadata=metadata)
     with interrupts_as_in_python():
-        run_pretraining(config, inputs=inputs_of(config, table, tree, metadata))
+        run_pretraining(config, inputs=inputs_of(config, table, metadata, tree=tree))
     machine = {name: getattr(config.runtime, name) for name in ("device", "threads")}
     machine["mixed_precision"] = config.runtime.mixed_precision
     return load(Path(output_dir) / "model", **machine)
