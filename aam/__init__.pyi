@@ -1,10 +1,10 @@
-from aam.api.apply import Model as Model
-from aam.api.apply import load as load
 from aam.api.estimators import AmpliconClassifier as AmpliconClassifier
 from aam.api.estimators import AmpliconRegressor as AmpliconRegressor
 from aam.api.evaluation import audit as audit
 from aam.api.evaluation import learning_curve as learning_curve
 from aam.api.memory import read_table as read_table
+from aam.api.models import Model as Model
+from aam.api.models import load as load
 from aam.cli import run as run
 from aam.errors import InputError as InputError
 from aam.io.tables import AmpliconTable as AmpliconTable

@@ -1,6 +1,5 @@
-"""Trained models applied to tables: `aam predict`, `aam embed`, the same for data in memory, and
-what other commands share with them: models, the table that they read, and the folder that they
-write.
+"""`aam predict`, `aam embed`, and what other commands share with them: models, the table that they
+read, and the folder that they write.
 """
 
 from __future__ import annotations
@@ -8,43 +7,37 @@ from __future__ import annotations
 import csv
 import itertools
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy import sparse
 
-from aam.api.memory import inputs_of, options_with
-from aam.config import ApplyConfig, DataConfig, EmbedConfig, ExplainConfig, PredictConfig
+from aam.api.memory import inputs_of
+from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
 from aam.data.checks import warn_of_primers, without_primers
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import Inputs, MetadataColumns, PlacedMetric, PlacedSamples, Study, make_study
+from aam.data.study import Inputs, MetadataColumns, PlacedSamples, Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
 from aam.engine.run import describe
-from aam.errors import InputError, import_extra, shown
-from aam.evaluate.predictions import PredictionTable, file_frame, write_predictions
+from aam.errors import InputError, shown
+from aam.evaluate.predictions import write_predictions
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.io.matrices import fill_tiles, write_distances, write_lines
-from aam.options import RuntimeConfig, configured, files_read, not_none, options_of, to_dict
+from aam.io.matrices import write_distances, write_lines
+from aam.options import RuntimeConfig, files_read, not_none, to_dict
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
 
 log = logging.getLogger("aam")
 
-# Options of commands that say where models and tables lie and what is written.
-OF_FILES = frozenset({"model", "table", "output", "output_dir", "overwrite", "format", "distances"})
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # Vectors of rows in their order, a few thousand rows at a time.
 Parts = Iterable[npt.NDArray[np.float32]]
 
@@ -296,227 +289,3 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, fo
     header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
     with (folder / f"{name}.tsv").open("w", encoding="utf-8", newline="") as lines:
         write_lines(lines, header, ids, rows, "\t%.6g")
-
-
-# --- from Python ---------------------------------------------------------------------------------
-
-
-class Model:
-    """A trained model, or several that predict together, ready to be applied; made by `aam.load`.
-
-    Attributes
-    ----------
-    paths : tuple of Path
-        Where it was read from.
-    models : tuple of SavedModel
-        Those that predict together, with what predictions need.
-    """
-
-    def __init__(
-        self, paths: tuple[Path, ...], models: Sequence[SavedModel], options: dict[str, Any]
-    ) -> None:
-        self.paths, self.models, self._options = paths, tuple(models), options
-
-    def __repr__(self) -> str:
-        paths = ", ".join(map(str, self.paths)) or "in memory"
-        return f"Model({paths}; targets: {', '.join(self.targets) or 'none, an encoder'})"
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The metadata columns that it predicts; none for an encoder of `aam.pretrain`."""
-        return tuple(spec.name for spec in self.models[0].targets.specs)
-
-    @property
-    def depth(self) -> int:
-        """Reads to which samples are rarefied; those with fewer cannot be predicted."""
-        return self.models[0].depth
-
-    def predict(self, table: Any, metadata: Any = None, **options: Any) -> pd.DataFrame:
-        """Predict every sample of a table, as `aam predict` does.
-
-        Parameters
-        ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
-        metadata : DataFrame or path, optional
-            The columns of covariates, by sample id, for a model that reads some.
-        **options
-            Of `aam predict`, such as ``prediction_passes`` or ``sequences``.
-
-        Returns
-        -------
-        pandas.DataFrame
-            By sample id the columns of the file that `aam predict` writes: targets, their spread
-            and limits, probabilities, and ``note``, which says why a sample has no prediction.
-
-        Raises
-        ------
-        InputError
-            Bad options or tables, or an encoder without targets.
-        """
-        return file_frame(self.prediction_table(table, metadata, **options))
-
-    def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
-        """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
-        config = self._configured(PredictConfig(), table, options, metadata)
-        study, _ = load_table(self.models, config, table, metadata)
-        passes, runtime = config.prediction_passes, config.runtime
-        return predict_samples(self.models, study, passes, runtime, config.new_study)
-
-    def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
-        """Vectors of the samples that reach the depth, by sample id, or of all ASVs by sequence.
-
-        Parameters
-        ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
-        asvs : bool
-            Whether the rows are ASVs. A reference tree such as ``16s`` has vectors of samples only.
-        **options
-            Of `aam embed`, such as ``rarefy_depth`` or ``sequences``.
-
-        Raises
-        ------
-        InputError
-            Bad options, a bad table, or vectors of ASVs asked of a reference tree.
-        """
-        config = self._configured(EmbedConfig(), table, options)
-        study, samples, of_asvs, _ = embedded(self.models, config, table)
-        parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
-        if asvs:
-            # A reference has no vectors of ASVs, and says so.
-            _ = self.models[0].required_network
-            parts, index = not_none(of_asvs), pd.Index(study.table.sequences, name="asv")
-        vectors = np.concatenate([*parts])
-        return pd.DataFrame(vectors, index, [f"d{number}" for number in range(vectors.shape[1])])
-
-    def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
-        """UniFrac between the samples that reach the depth, without a tree of their ASVs.
-
-        It is what ``aam embed --distances`` writes, for a model with a reference tree.
-
-        Parameters
-        ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
-        metric : str
-            ``unifrac`` (unweighted) or ``weighted-normalized``.
-        **options
-            Of `aam embed`.
-
-        Returns
-        -------
-        skbio.DistanceMatrix
-
-        Raises
-        ------
-        InputError
-            Another metric, a model without a reference tree, a table that is not 16S, or
-            scikit-bio is not installed.
-        """
-        skbio = import_extra("skbio", "skbio", "Model.distances")
-        if metric not in get_args(PlacedMetric):
-            expected = " or ".join(get_args(PlacedMetric))
-            raise InputError(f"metric is {metric!r}, expected {expected}")
-        config = self._configured(EmbedConfig(), table, options)
-        study, on_tree = place_samples(self.models, config, table)
-        values = np.zeros((len(study.table.sample_ids),) * 2)
-        fill_tiles(values, on_tree.distances(metric))
-        return skbio.DistanceMatrix(values, study.table.sample_ids)
-
-    def place(self, table: Any, **options: Any) -> PlacedSamples:
-        """Place the samples that reach the depth on the reference of a plugin, such as aam-16s.
-
-        Parameters are those of `embed`.
-
-        Raises
-        ------
-        InputError
-            Bad options, a bad table, or a model without a reference.
-        """
-        config = self._configured(EmbedConfig(), table, options)
-        return place_samples(self.models, config, table)[1]
-
-    def explain(
-        self,
-        table: Any,
-        metadata: Any = None,
-        *,
-        output_dir: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> pd.DataFrame:
-        """Effects of each ASV on the predictions of samples that the model has not learned from.
-
-        Parameters
-        ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
-        metadata : DataFrame or path, optional
-            The true values by sample id, which importance needs, covariates, and groups that
-            intervals resample.
-        output_dir : path, optional
-            Folder to write, as `aam explain` does: tables, figures and a page.
-        **options
-            Of `aam explain`, such as ``taxonomy``, ``group_column`` or ``prediction_passes``.
-
-        Returns
-        -------
-        pandas.DataFrame
-            By target and feature id the columns of the file features.tsv, the most important ASV
-            first.
-
-        Raises
-        ------
-        InputError
-            Bad options or inputs, an encoder without targets, or a folder that holds other files.
-        """
-        from aam.api.explanation import explained
-
-        folder = None if output_dir is None else Path(output_dir)
-        overwrite = folder is not None and options.pop("overwrite", False)
-        config = self._configured(ExplainConfig(), table, options, metadata)
-        runtime = replace(config.runtime, output_dir=folder, overwrite=overwrite)
-        explanations, _ = explained(replace(config, runtime=runtime), table, metadata, self.models)
-        tables = {found.effects.spec.name: found.features for found in explanations}
-        indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
-        return pd.concat(indexed, names=["target"])
-
-    def _configured(
-        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any = None
-    ) -> Any:
-        """Return the configuration of a command."""
-        _refuse_useless(default, options)
-        options = {**self._options, **options, "model": self.paths}
-        return options_with(default, options, "options", table=table, metadata=metadata)
-
-
-def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
-    """Raise `InputError` for options of a command that would do nothing in memory."""
-    taken = [option for option in options_of(default) if option.about.of == "command"]
-    if useless := sorted(options.keys() & (OF_FILES | {option.field.name for option in taken})):
-        what = "of the command, and without effect here; take what is returned"
-        raise InputError(f"{shown(useless)}: {what}")
-
-
-def load(path: Paths, **options: Any) -> Model:
-    """Load what `aam.pretrain`, an estimator or a command has written.
-
-    Parameters
-    ----------
-    path : path or sequence of paths
-        A model folder, the folder of its run, an ensemble, or several that predict together.
-    **options
-        Of the machine, as the commands have them: ``device``, ``threads``, ``mixed_precision``, ...
-
-    Raises
-    ------
-    InputError
-        There is no model, it is damaged, or an option does not exist.
-    """
-    paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path or ())
-    if not paths:
-        remedy = "give the folder of a run or model, or the name of an encoder"
-        raise InputError(f"aam.load: no path is given; {remedy}")
-    folders = tuple(Path(name) for name in paths)
-    config = configured(PredictConfig(), options, "aam.load")
-    _refuse_useless(config, options)
-    if others := sorted(options.keys() - vars(config.runtime).keys()):
-        remedy = "give it to predict, embed or explain"
-        raise InputError(f"aam.load: {shown(others)}: not of the machine; {remedy}")
-    return Model(folders, prepare_models(folders, config.runtime), options)

@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from aam.api.apply import Model
 from aam.api.memory import (
     aligned,
     check_column_names,
@@ -26,6 +25,7 @@ from aam.api.memory import (
     options_with,
     sample_table,
 )
+from aam.api.models import Model
 from aam.api.training import check_targets, fit_model, load_folds, split_of_all
 from aam.config import PREDICTION_PASSES, RESERVED, DataConfig, FineTuneConfig
 from aam.errors import InputError, shown

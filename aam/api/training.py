@@ -48,7 +48,7 @@ from aam.training.losses import class_weights
 from aam.training.pretrain import Place, fit_encoder
 
 if TYPE_CHECKING:
-    from aam.api.apply import Model
+    from aam.api.models import Model
 
 log = logging.getLogger("aam")
 
@@ -485,7 +485,7 @@ def pretrain(
     InputError
         Bad options or inputs, or a folder that holds other files.
     """
-    from aam.api.apply import load
+    from aam.api.models import load
 
     given = configured(PretrainConfig(), options, "aam.pretrain").data
     if given.tables or given.trees or given.metadata:

@@ -13,9 +13,10 @@ from typing import Any
 import skbio
 from qiime2 import Metadata
 
-from aam.api.apply import load, predict_table
+from aam.api.apply import predict_table
 from aam.api.evaluation import evaluate_table
 from aam.api.explanation import explain_model
+from aam.api.models import load
 from aam.api.training import run, run_pretraining
 from aam.api.unifrac import unifrac
 from aam.config import (
