@@ -214,7 +214,7 @@ def _metrics_table(result: Evaluation) -> Table:
     if complete.group_count < LEAST_GROUPS:
         over = f"without intervals, {too_few(complete.group_count, unit, of)}"
     if result.in_new_batches:
-        over += f"; of a {names.batch} over its own groups or samples"
+        over += f"; each {names.batch} has intervals over its own groups or samples"
     rows = []
     for part, count, values in parts:
         cells = [with_limits(values[name]) if name in values else "-" for name in shown]

@@ -330,4 +330,6 @@ def test_a_report_leads_with_studies_never_seen():
     assert (tile.question, tile.answer) == ("AUROC in a new study", mean)
     start = "Mean over 3 values of study, each held out whole, with equal weights ("
     assert tile.sentence.startswith(start)
-    assert "; of a study over its own groups or samples" in report_html(page_of(result))
+    assert "; each study has intervals over its own groups or samples" in report_html(
+        page_of(result)
+    )
