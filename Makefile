@@ -39,7 +39,7 @@ AAM := $(ENV) -m aam
 HTFT := $(ENV) -m examples.htft
 EEG := $(ENV) -m examples.eeg
 BUILD := $(PYTHON) containers/build
-SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/* plugins/aam-16s/aam_16s/*.py)
+SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE $(filter-out %.pyc,$(wildcard aam/*.py aam/*/*.py aam/*/*/* plugins/aam-16s/aam_16s/*.py))
 SLURM := $(PYTHON) slurm/generate
 
 # In the folder of this file, wherever `make` is called.
