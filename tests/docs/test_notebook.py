@@ -45,4 +45,5 @@ def test_the_notebook_is_a_page_with_its_outputs(monkeypatch):
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path):
     (tmp_path / "notebook.py").write_text(code() + RESULTS, encoding="utf-8")
-    run_program(sys.executable, "notebook.py", cwd=tmp_path, env=with_sources())
+    done = run_program(sys.executable, "notebook.py", cwd=tmp_path, env=with_sources())
+    assert done.returncode == 0
