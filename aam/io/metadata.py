@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, refuse, shown
+from aam.io.dates import TIME, read_dates
 from aam.io.text import DIRECTIVE, Row, difference, read_rows, repeated
 
 Kind = Literal["numeric", "categorical"]
@@ -56,12 +57,9 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
-# A number with a limit or a unit (>90, 12 months, 5%), and dates and times of day.
+# A number with a limit or a unit (>90, 12 months, 5%), and a time of day.
 WITH_UNIT = re.compile(r"[<>≤≥~]?=?\s*[+-]?\d+([.,]\d+)?\s*([^\W\d_]+|%)?\.?")
-DATE = re.compile(
-    r"\d{4}([-/.])\d{1,2}\1\d{1,2}([T ].*)?|\d{1,2}([-/.])\d{1,2}\3\d{2,4}|\d{1,2}:\d{2}(:\d{2})?",
-    re.ASCII,
-)
+TIME_OF_DAY = re.compile(TIME, re.IGNORECASE | re.ASCII)
 
 FEW_VALUES = 5
 
@@ -182,7 +180,9 @@ class Metadata:
         if name in self.declared or self.kinds[name] == "numeric" or len(cells) < FEW_VALUES:
             return ""
         listed = f"{shown(sorted(cells), 2)}; to predict them as numbers, write"
-        if all(map(DATE.fullmatch, cells)):
+        dates = read_dates([*cells])
+        is_time = all(map(TIME_OF_DAY.fullmatch, cells))
+        if is_time or (dates is not None and np.isfinite(dates.days).all()):
             return f"holds dates or times: {listed} days since one date"
         if all(map(WITH_UNIT.fullmatch, cells)):
             return f"holds numbers with units: {listed} numbers only, in one unit"
