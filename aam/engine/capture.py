@@ -21,6 +21,7 @@ from aam.device.precision import Scaler
 from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
 from aam.engine.task import Task
 from aam.errors import InputError
+from aam.options import TrainingOptions
 
 log = logging.getLogger("aam")
 
@@ -131,6 +132,17 @@ class CapturedSteps:
     def __post_init__(self) -> None:
         device = self.task.device
         self.rates = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
+
+    def obstacle(self, options: TrainingOptions, scaler: Scaler) -> str:
+        """Why no step of a run is captured, and what that costs; empty where steps may be."""
+        cost = "the host starts each operation, which takes a small network several times as long"
+        if reason := self.task.varying_shapes():
+            return f"{reason}; {cost}"
+        if scaler.is_enabled():
+            return f"--mixed-precision fp16 scales the loss; {cost}; bf16 and none are captured"
+        if options.gradient_accumulation_steps > 1:
+            return f"--gradient-accumulation-steps is above 1; {cost}"
+        return ""
 
     def __call__(
         self,

@@ -46,6 +46,8 @@ class Task:
     steps_alone : bool
         Whether, with several ranks, each rank trains parameters of its own and waits for no other
         rank in a step; `gather` brings them together.
+    compiler : str
+        Compiler of torch that made the forward pass faster; empty without.
     """
 
     model: nn.Module
@@ -58,6 +60,7 @@ class Task:
     validates_first: bool = False
     splits_batches: bool = True
     steps_alone: bool = False
+    compiler: str = ""
 
     @property
     def network(self) -> nn.Module:
@@ -97,6 +100,10 @@ class Task:
     def shape(self, batch: Any) -> Hashable | None:
         """Key shared by prepared batches of one shape; None: do not capture them."""
         return None
+
+    def varying_shapes(self) -> str:
+        """Return why batches have no constant shape; empty where they have."""
+        return "batches of this task have no constant shape"
 
     def tensors(self, batch: Any) -> dict[str, Tensor]:
         """Return the tensors of a prepared batch, which a captured step reads."""

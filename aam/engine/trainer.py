@@ -43,6 +43,8 @@ log = logging.getLogger("aam")
 
 # Steps between two records of the losses.
 LOG_STEPS = 10
+# Steps after which a run says its speed.
+SPEED_STEPS = 100
 
 
 @dataclass
@@ -61,6 +63,24 @@ class Progress:
     best: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
+
+
+@dataclass
+class Speed:
+    """Samples and seconds of the first steps of a process."""
+
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+
+    def add(self, samples: int, seconds: float) -> None:
+        """Add a step, and say the speed of the first `SPEED_STEPS`."""
+        self.steps += 1
+        self.samples += samples
+        self.seconds += seconds
+        if self.steps == SPEED_STEPS:
+            rate = self.samples / self.seconds
+            log.info("the first %d steps: %.4g samples/s", SPEED_STEPS, rate)
 
 
 @dataclass(eq=False)
@@ -104,11 +124,25 @@ class Trainer:
         self.total_steps = epoch_steps * options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if options.ema_decay > 0 else {}
         self.progress, self.resumed = Progress(), False
+        # Of the steps that this process has taken.
+        self.speed = Speed()
         self.pending: StepOutcome | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
         # Of the losses in this epoch and since the last record.
         self.means = {name: RunningMeans(task.loss_names) for name in ("epoch", "recent")}
+
+    def path(self) -> str:
+        """Path that the steps take, in words: captured, compiled or eager, and why."""
+        if isinstance(self.take, CapturedSteps):
+            reason = self.take.obstacle(self.options, self.scaler)
+        elif self.step_world.size > 1:
+            wrapper = "FSDP2" if self.runtime.fsdp else "DDP"
+            reason = f"{self.step_world.size} ranks with {wrapper}"
+        else:
+            reason = "graphs need a GPU"
+        path = f"eager ({reason})" if reason else "captured as graphs, if they pass a check"
+        return f"compiled by {self.task.compiler}, {path}" if self.task.compiler else path
 
     def state(self) -> State:
         """Return everything that `restore` needs to continue the run bit for bit.
@@ -180,8 +214,10 @@ class Trainer:
         batches = iter(self.task.batches(progress.epoch, progress.position))
         number = self.options.gradient_accumulation_steps
         while step_batches := list(itertools.islice(batches, number)):
+            samples, seconds = progress.samples, progress.seconds
             rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
+            self.speed.add(progress.samples - samples, progress.seconds - seconds)
             self._record_step(rate)
             if not self.task.steps_alone or progress.step % LOG_STEPS == 0:
                 self.after_step(self)
@@ -317,6 +353,7 @@ def fit(
     devices = world.size if task.splits_batches else 1
     factors = f" ({steps} x {size} on each of {devices} devices)" if steps * devices > 1 else ""
     log.info("%s: %d samples per step%s", title, steps * size * devices, factors)
+    log.info("%s: steps are %s", title, trainer.path())
     with logger or contextlib.nullcontext():
         trainer.fit()
     best, epochs = trainer.progress.best_epoch, trainer.progress.epoch

@@ -211,6 +211,7 @@ class AmpliconTask(Task):
         """Let a compiler of torch make one graph of forward pass and losses for each constant
         shape; without constant shapes only the blocks of the encoders are compiled.
         """
+        self.compiler = backend
         if self.capacities is None:
             self.compiles_blocks = True
             self.model.compile_encoders(backend)
@@ -234,6 +235,14 @@ class AmpliconTask(Task):
         """Return the shape of a batch of constant capacities; None for others."""
         whole = self.capacities is not None and prepared.batch.shelves == self.capacities.shelves
         return prepared.batch.shape() if whole else None
+
+    def varying_shapes(self) -> str:
+        """Return why batches have no constant shape."""
+        if self.capacities is not None:
+            return ""
+        if self.asvs is not None:
+            return "with a frozen encoder batches have no constant shape"
+        return "batches have no constant shape"
 
     def tensors(self, prepared: Prepared) -> dict[str, Tensor]:
         """Return the tensors of a batch."""

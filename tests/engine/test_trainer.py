@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import load, save
 from aam.engine.step import clip_gradients
 from aam.engine.trainer import Trainer
@@ -48,6 +49,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 sys.path.insert(0, sys.argv[1])
 from conftest import Doubling, options
+from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import load, save
 from aam.options import RunConfig
 from aam.engine.trainer import Trainer
@@ -150,3 +152,38 @@ def test_a_task_may_change_the_model_after_each_step_before_the_state_is_saved()
     trainer.after_step = after_step
     trainer.fit()
     assert events == ["change", "save"] * 5
+
+
+def test_a_run_says_which_path_its_steps_take_and_once_how_fast_they_are(caplog):
+    trainer = Trainer(Doubling(), options(epochs=50), RunConfig())
+    assert trainer.path() == "eager (graphs need a GPU)"
+    trainer.task.compiler = "inductor"
+    assert trainer.path() == "compiled by inductor, eager (graphs need a GPU)"
+    with caplog.at_level("INFO", logger="aam"):
+        trainer.fit()
+    (line,) = caplog.messages
+    assert line.startswith("the first 100 steps: ")
+    assert line.endswith(" samples/s")
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "shapes", "reason"),
+    [
+        ({}, "none", "", ""),
+        ({}, "fp16", "", "--mixed-precision fp16 scales the loss"),
+        (
+            {"gradient_accumulation_steps": 3},
+            "none",
+            "",
+            "--gradient-accumulation-steps is above 1",
+        ),
+        ({}, "none", "no constant shape", "no constant shape"),
+    ],
+)
+def test_what_keeps_steps_from_being_captured_is_said(changes, precision, shapes, reason):
+    task, runtime = Doubling(), RunConfig(mixed_precision=precision)
+    task.varying_shapes = lambda: shapes
+    trainer = Trainer(task, options(**changes), runtime)
+    trainer.take = CapturedSteps(task, trainer.optimizer)
+    expected = f"eager ({reason}" if reason else "captured as graphs, if they pass a check"
+    assert trainer.path().startswith(expected)
