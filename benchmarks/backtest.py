@@ -23,7 +23,8 @@ from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.splits import kfold
 from aam.data.targets import fit_targets
 from aam.evaluate.predictions import Columns
-from aam.predict.baselines import Fold, Task, learning_curve, make_task
+from aam.predict.baselines import Fold, Task, make_task
+from aam.predict.learning_curve import learning_curve
 
 DEPTH, HALVES = 1000, 3
 

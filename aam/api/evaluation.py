@@ -39,10 +39,11 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
+from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
-from aam.report.audit import Audit, make_audit
+from aam.report.audit import advice_of, audit_table, notes_of
 from aam.report.charts import plain_lines
 from aam.report.figures import surroundings
 from aam.report.page import ReportData, write_results
@@ -327,16 +328,23 @@ def audit(
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
-    return _audited(config, table, metadata).frame
+    found = _audited(config, table, metadata)
+    return found.frame.assign(advice=advice_of(found))
 
 
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
     found = _audited(config, config.table, config.metadata)
-    for line in [*plain_lines(found.table(with_advice=False)), "", *found.advice, *found.notes]:
+    for line in [
+        *plain_lines(audit_table(found, with_advice=False)),
+        "",
+        *filter(None, advice_of(found)),
+        *notes_of(found),
+    ]:
         write_line(line)
     if config.output is not None:
-        text = found.frame.to_csv(sep="\t", index=False, float_format="%.4g")
+        frame = found.frame.assign(advice=advice_of(found))
+        text = frame.to_csv(sep="\t", index=False, float_format="%.4g")
         write_text(config.output, text)
         write_line(f"all columns: {config.output}")
 

@@ -1,4 +1,4 @@
-"""What a report compares a model with on the splits of its study: baselines, learning curves."""
+"""Baselines: what a report compares a model with on the splits of its study."""
 
 from __future__ import annotations
 
@@ -24,22 +24,13 @@ from aam.data.rarefaction import rarefied_richness
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.device.rng import generator
 from aam.evaluate import comparison, predictions
-from aam.evaluate.comparison import Baseline, headline
-from aam.evaluate.intervals import (
-    FEW_GROUPS,
-    Interval,
-    inflation_of_difference,
-    interval,
-    resample_metrics,
-    with_limits,
-)
-from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, auroc
-from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions
+from aam.evaluate.comparison import Baseline
+from aam.evaluate.metrics import Array, auroc
+from aam.evaluate.predictions import Columns, PredictionTable
 from aam.io.metadata import Metadata
 from aam.options import not_none
-from aam.predict.blend import DEFAULT, DESCRIPTIONS, MEMBERS, make_blend
+from aam.predict.blend import DESCRIPTIONS, MEMBERS
 from aam.predict.estimator import CountsEstimator, Floats, Samples
 
 log = logging.getLogger("aam")
@@ -371,177 +362,3 @@ def baselines_by_target(
             baselines.append(replace(baseline, predicted=predicted))
         result[spec.name] = tuple(baselines)
     return result
-
-
-# --- learning curves: the error by the number of training groups --------------------------------
-
-# Shares of the training groups, and how often each is drawn.
-DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
-
-# Minimum number of groups of a share, and of a class if a group has one class; minimum number of
-# shares of a power law.
-LEAST_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
-
-REPEATS, PASSES = 400, 3
-
-EXPONENTS = np.arange(0.1, 1.51, 0.1)
-
-
-def fit_power_laws(sizes: Array, errors: Array) -> Array:
-    """Parameters a, b, c [R, 3] of error = a + b size^-c for errors [R, S] at sizes [S].
-
-    a and b are not negative; the exponent is the best of `EXPONENTS`. Sizes are weights: the errors
-    of small sizes vary more.
-    """
-    best, least = np.zeros((len(errors), 3)), np.full(len(errors), np.inf)
-    share = sizes / sizes.sum()
-    for exponent in EXPONENTS:
-        basis = sizes**-exponent
-        centred = basis - share @ basis
-        slope = np.maximum((errors * share) @ centred / (share @ centred**2), 0.0)
-        start = errors @ share - slope * (share @ basis)
-        # Below zero the line goes through zero.
-        through = (errors * share) @ basis / (share @ basis**2)
-        slope, start = np.where(start < 0, through, slope), np.maximum(start, 0.0)
-        squares = (errors - start[:, None] - slope[:, None] * basis) ** 2 @ share
-        better = squares < least
-        best[better] = np.stack([start, slope, np.full(len(errors), exponent)], axis=1)[better]
-        least = np.minimum(least, squares)
-    return best
-
-
-@dataclass(frozen=True, eq=False)
-class LearningCurve:
-    """A metric by the number of training groups, and its power law.
-
-    Attributes
-    ----------
-    metric : str
-    points : DataFrame
-        ``groups``, ``draws``, ``value``, ``low``, ``high``: the mean number of training groups of
-        the folds, how often they were drawn, and the metric with 95 % limits.
-    errors : float64 [1 + R, S]
-        Errors at each number of groups: of all test samples, then of resampled test groups.
-    group_count : int
-        Groups that are predicted.
-    inflation : float
-        By how much limits are wider for what the folds share.
-    """
-
-    metric: str
-    points: pd.DataFrame
-    errors: Array
-    group_count: int
-    inflation: float
-
-    def expected(self, groups: float) -> Interval:
-        """The metric of a model that learns from this number of groups; NaN with too few points."""
-        if len(self.points) < LEAST_SHARES:
-            return Interval(math.nan)
-        start, slope, exponent = fit_power_laws(self.points["groups"].to_numpy(), self.errors).T
-        values = start + slope * groups**-exponent
-        if self.metric not in LOWER_IS_BETTER:
-            values = 1 - values
-        return _possible(interval(values, self.group_count, self.inflation), self.metric)
-
-    def sentences(self, unit: str) -> list[str]:
-        """Expected metric with twice as many groups, values of `unit`; empty outside the back-test.
-
-        Curves of half of the groups were asked for the score with all of them, at 21 to 650 groups
-        (docs/adr/016-learning-curves.md): smaller studies have no sentence.
-        """
-        expected = self.expected(2 * float(self.points["groups"].iloc[-1]))
-        if math.isnan(expected.low) or self.group_count < FEW_GROUPS:
-            return []
-        return [
-            f"With twice as many groups ({unit}) we expect {TITLES[self.metric]} "
-            f"{with_limits(expected)}."
-        ]
-
-
-def _possible(limits: Interval, metric: str) -> Interval:
-    """The limits, cut at the least and the largest value that a metric can have."""
-    low, high = np.clip([limits.low, limits.high], 0, None if metric in LOWER_IS_BETTER else 1)
-    return Interval(limits.value, float(low), float(high))
-
-
-def _drawn_groups(task: Task, train: Array, share: float, seed: int, draw: int) -> Array | None:
-    """Training samples [n] of a share of the groups of a fold; None if these are too few.
-
-    The smaller share of a draw is part of the larger one. Classes keep their shares if each group
-    has one class.
-    """
-    truth = task.truth[train]
-    names, first, unit = np.unique(task.units[train], return_index=True, return_inverse=True)
-    stratum = np.zeros(len(names), np.int64)
-    if task.labels and (truth == truth[first][unit]).all():
-        stratum = truth[first]
-    order = generator(seed, "learning curve", draw).permutation(len(names))
-    kept, counts = np.zeros(len(names), bool), []
-    for level in np.unique(stratum):
-        inside = order[stratum[order] == level]
-        counts.append(round(share * len(inside)))
-        kept[inside[: counts[-1]]] = True
-    if sum(counts) < LEAST_GROUPS or min(counts) < LEAST_OF_CLASS:
-        return None
-    rows = train[kept[unit]]
-    return rows if len(np.unique(task.truth[rows])) > 1 else None
-
-
-def _drawn_task(task: Task, share: float, seed: int, draw: int) -> tuple[list[int], Task] | None:
-    """The task with a share of the training groups of each fold, and their numbers."""
-    sizes, folds = [], []
-    for fold in task.folds:
-        rows = _drawn_groups(task, np.flatnonzero(fold.train & task.known), share, seed, draw)
-        if rows is None:
-            return None
-        sizes.append(len(np.unique(task.units[rows])))
-        folds.append(Fold(np.isin(np.arange(len(task.truth)), rows), fold.test))
-    return sizes, replace(task, folds=folds)
-
-
-def learning_curve(
-    task: Task,
-    depth: int,
-    seed: int,
-    members: Sequence[str] = DEFAULT,
-    shares: Mapping[float, int] = DRAWS,
-) -> LearningCurve | None:
-    """The headline metric of a blend of members at shares of the training groups of each fold.
-
-    None if fewer than two shares have enough groups. Test samples are those of the task's folds, at
-    every share.
-    """
-    samples, blend = not_none(task.samples), make_blend(bool(task.labels), depth, PASSES, seed)
-    predict = partial(predicted_by_estimator, blend.set_params(members=tuple(members)), PASSES)
-    for training in (True, False):
-        samples.rarefactions(depth, seed, PASSES, training=training)
-    fold = np.full(len(task.truth), -1)
-    for number, part in enumerate(task.folds):
-        fold[part.test] = number
-    metric, points, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
-    random, known = generator(seed, "learning curve"), (task.labels, fold, task.groups)
-    for share, times in shares.items():
-        sizes, drawn = list[int](), list[Array]()
-        tasks = (_drawn_task(task, share, seed, draw) for draw in range(times))
-        for of_folds, drawn_task in filter(None, tasks):
-            predicted = drawn_task.predictions(predict)
-            result = TargetPredictions(samples.sample_ids, task.truth, predicted, *known).complete()
-            drawn.append(resample_metrics(result, seed, REPEATS)[metric])
-            sizes += of_folds
-        if not drawn:
-            continue
-        # Resamples are over the draws too.
-        values = np.stack(drawn)
-        chosen = random.integers(len(values), size=(len(values), values.shape[1]))
-        resampled = np.take_along_axis(values, chosen, axis=0).mean(axis=0)
-        resampled[0] = values[:, 0].mean()
-        inflation, count = inflation_of_difference(result), result.group_count
-        limits = _possible(interval(resampled, count, inflation), metric)
-        points.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
-        errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
-    if len(points) < min(2, len(shares)) or any(np.isnan(part[0]) for part in errors):
-        return None
-    table = np.stack(errors, axis=1)
-    table = table[np.isfinite(table).all(axis=1)]
-    return LearningCurve(metric, pd.DataFrame(points), table, count, inflation)

@@ -25,7 +25,7 @@ from aam.evaluate.intervals import number
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
-from aam.predict.baselines import LearningCurve
+from aam.predict.learning_curve import LearningCurve
 from aam.report import charts
 from aam.report.charts import LIGHT, RAMP, Figure, IntervalRow
 

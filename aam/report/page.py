@@ -30,8 +30,9 @@ from aam.evaluate.intervals import LEAST_GROUPS, Metrics, limits_text, number, t
 from aam.evaluate.metrics import TITLES, per_class
 from aam.evaluate.predictions import Subset
 from aam.files.atomic import write_text
-from aam.predict.baselines import LearningCurve
-from aam.report.audit import Audit
+from aam.predict.audit import Audit
+from aam.predict.learning_curve import LearningCurve
+from aam.report.audit import advice_of, audit_table
 from aam.report.charts import Figure, Table, plain_lines, printable
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows
 
@@ -358,7 +359,7 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
         [_metrics_table(result), *_baselines_table(result)],
     )
     tables += [*_class_table(result), *_dropped_table(results.dropped.get(name, {}))]
-    tables += [results.audits[name].table()] if name in results.audits else []
+    tables += [audit_table(results.audits[name])] if name in results.audits else []
     return {
         "name": name,
         "samples": judged_samples(result),
@@ -506,7 +507,8 @@ def write_results(folder: Path, results: ReportData) -> None:
     for name, curve in results.learning_curves.items():
         targets[name]["learning_curve"] = curve.points.to_dict("records")
     for name, audit in results.audits.items():
-        targets[name]["audit"] = audit.frame.to_dict("records")
+        frame = audit.frame.assign(advice=advice_of(audit))
+        targets[name]["audit"] = frame.to_dict("records")
     tables = {}
     for table in results.tables:
         tables[table.title] = [dict(zip(table.header, row, strict=True)) for row in table.rows]

@@ -20,18 +20,13 @@ from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.predictions import Columns, PredictionTable, Subset, joined, write_predictions
 from aam.files.atomic import seen_from_here
 from aam.options import not_none, to_dict
-from aam.predict.baselines import (
-    IN_BLEND,
-    LearningCurve,
-    baselines_by_target,
-    learning_curve,
-    make_task,
-)
+from aam.predict.audit import Audit, make_audit
+from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
 from aam.predict.blend import DEFAULT, NETWORK, in_words
 from aam.predict.folds import Folds
+from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_notes
-from aam.report.audit import Audit, make_audit
 from aam.report.figures import loss_figures, read_epochs, surroundings
 from aam.report.page import ReportData, write_results
 

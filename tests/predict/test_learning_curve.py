@@ -8,7 +8,8 @@ import pytest
 
 import aam
 from aam.errors import InputError
-from aam.predict.baselines import Fold, LearningCurve, Task, _drawn_groups, fit_power_laws
+from aam.predict.baselines import Fold, Task
+from aam.predict.learning_curve import LearningCurve, _drawn_groups, fit_power_laws
 from tests.refusals import refusal
 
 SIZES = np.array([8.0, 14, 20, 28, 40])

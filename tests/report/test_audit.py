@@ -13,7 +13,7 @@ from aam.config import FineTuneConfig
 from aam.data.study import Inputs
 from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
-from aam.report.audit import Column, predicted_by
+from aam.predict.audit import Column, predicted_by
 from aam.report.training import TrainingReport
 
 SAMPLES, FEATURES = 160, 60
