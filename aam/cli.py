@@ -85,8 +85,8 @@ COMMANDS = {
     "embed": Command("EmbedConfig", "api.apply:embed_table", "vectors of samples and ASVs"),
     "unifrac": Command("UnifracConfig", "api.unifrac:write_unifrac", "UniFrac or Faith PD"),
     "export": Command("ExportConfig", "api.export:export_model", "a model for other programs"),
-    "doctor": Command("DoctorConfig", "api.machine:doctor", "check this machine"),
-    "profile": Command("ProfileConfig", "api.machine:profile", "time and memory of a step"),
+    "doctor": Command("DoctorConfig", "api.doctor:doctor", "check this machine"),
+    "profile": Command("ProfileConfig", "api.profile:profile", "time and memory of a step"),
 }
 
 # They have options of their own, and run where only Python is installed.

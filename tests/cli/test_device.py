@@ -40,7 +40,7 @@ def study(simulate_study) -> Path:
 def _own_choice(monkeypatch):
     """No back end stays chosen, and the doctor tries no compiler: other tests do."""
     verdict = {"backend": "eager", "tried": {}}
-    monkeypatch.setattr("aam.api.machine.compile_verdict", lambda *_, **__: verdict)
+    monkeypatch.setattr("aam.api.doctor.compile_verdict", lambda *_, **__: verdict)
     yield
     use_backends({})
 
@@ -111,8 +111,8 @@ def test_bad_options_of_the_doctor(tmp_path, refused):
 def test_the_old_name_of_the_doctor(plain_python):
     printed = plain_python("""
 import runpy, sys
-import aam.api.machine
-aam.api.machine.examine = lambda config: sys.exit(7)
+import aam.api.doctor
+aam.api.doctor.examine = lambda config: sys.exit(7)
 sys.argv = ["x"]
 try:
     runpy.run_module("aam.tools.rocm_attention_diagnostic", run_name="__main__")

@@ -1,0 +1,49 @@
+"""Reports of `aam doctor` and `aam profile`: compared with an earlier one, and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aam.device.platform import Facts
+from aam.engine.logger import flatten
+from aam.errors import InputError
+from aam.files.atomic import read_json, write_text
+
+# Differences of measured numbers below this share are noise.
+NOISE = 0.05
+
+
+def read_baseline(path: Path | None) -> Facts | None:
+    """Return the content of a JSON file that an earlier call wrote; None without a path."""
+    if path is None:
+        return None
+    report = read_json(path)
+    if not isinstance(report, dict):
+        raise InputError(f"--baseline: {path} is not a report of this command")
+    return report
+
+
+def compare_reports(report: Facts, baseline: Facts) -> list[str]:
+    """Return one line per value that differs from a baseline; numbers with their ratio."""
+    now, before = flatten(report), flatten(baseline)
+    lines = []
+    for name in dict.fromkeys([*before, *now]):
+        old, new = before.get(name), now.get(name)
+        if old == new or name == "date" or isinstance(new, list):
+            continue
+        numbers = all(type(value) in (int, float) for value in (old, new))
+        if numbers and old and abs(new / old - 1) >= NOISE:
+            lines.append(f"{name}: {old:.4g} -> {new:.4g} ({new / old:.2f} times)")
+        elif not numbers or not old:
+            lines.append(f"{name}: {old} -> {new}")
+    return lines or ["no difference from the baseline"]
+
+
+def write_report(report: Facts, baseline: Facts | None, output: Path | None) -> None:
+    """Print the differences from a baseline, and write the report."""
+    if baseline is not None:
+        print("\n".join(compare_reports(report, baseline)))
+    if output is not None:
+        write_text(output, json.dumps(report, indent=1) + "\n")
+        print(output, flush=True)

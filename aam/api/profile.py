@@ -1,0 +1,156 @@
+"""`aam profile`: where the time and the memory of a training step go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from aam.api.machine_report import read_baseline, write_report
+from aam.config import PretrainConfig, ProfileConfig
+from aam.device import measure
+from aam.device.platform import Facts, choose_device, device_name
+from aam.device.precision import resolve_precision
+from aam.engine.run import describe
+from aam.errors import InputError
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.options import RunConfig, files_read, not_none, to_dict
+from aam.training.decisions import (
+    batch_of_most_asvs,
+    largest_fitting_batch,
+    make_steps,
+    step_numbers,
+)
+
+WARM_UP = 2
+
+
+def measure_steps(config: PretrainConfig, repeats: int) -> Facts:
+    """Return speed, memory, arithmetic and stages of training steps.
+
+    ``samples_per_s`` is the median over `repeats` steps without timers, ``share`` the rate of
+    arithmetic over that of a matrix product in the same precision, ``accounted`` the share of the
+    wall time in ``stages`` (mean seconds); ``peak_bytes`` includes the epoch's largest batch.
+    """
+    steps = make_steps(config)
+    wide = steps.task.config.model.trains_in_bf16
+    # On a CPU float32, as a product in fp16 takes minutes there.
+    on_cpu = steps.device.type == "cpu"
+    dtype = torch.float32 if on_cpu else resolve_precision(config.runtime, steps.device, wide)
+    measure.reset_peak(steps.device)
+    steps.take(WARM_UP, 0)
+    taken, batches = steps.take(repeats, 1)
+    speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, taken, strict=True)]
+    losses = [float(loss) for loss in steps.losses]
+    steps.step(batch_of_most_asvs(steps.loader))
+    peak = measure.peak_memory(steps.device)
+    middle = int(np.argsort(taken)[(repeats - 1) // 2])
+    stages = steps.stages(max(repeats // 2, 1), 2)
+    flops = measure.count_flops(lambda: steps.step(batches[middle]))
+    product, rate = measure.product_rate(steps.device, dtype=dtype), flops / taken[middle]
+    half, most = np.percentile(taken, [50, 95]).tolist()
+    return {
+        "samples_per_s": float(np.median(speeds)),
+        "step_s": {"p50": half, "p95": most},
+        "steps": repeats,
+        "batch_size": config.train.samples_per_batch,
+        "rows": float(np.mean([len(batch.tokens) for batch in batches])),
+        **step_numbers(steps, batches),
+        "flops": flops,
+        "flops_per_s": rate,
+        "product_flops_per_s": product,
+        "share": rate / product,
+        "peak_bytes": peak,
+        "losses": losses,
+        **stages,
+    }
+
+
+def _print_steps(measured: Facts) -> None:
+    total = sum(measured["stages"].values())
+    for name, taken in measured["stages"].items():
+        print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
+    rate, product = measured["flops_per_s"] / 1e9, measured["product_flops_per_s"] / 1e9
+    speed, peak = measured["samples_per_s"], measured["peak_bytes"] / 1e9
+    print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s")
+    print(f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}")
+    operations, waits = measured["operations_per_step"], measured["host_waits_per_step"]
+    shapes = f"{measured['distinct_shapes']} shapes in {measured['steps']} steps"
+    print(f"{operations} operations, {waits} host waits; {shapes}, {measured['graphs']} graphs")
+    print(f"{peak:.2f} GB of memory at most")
+
+
+# Names of attention kernels: of AOTriton, of CK and CUTLASS, and of flash attention.
+ATTENTION = re.compile(r"attn|attention|fmha|flash|bwd_kernel_d|bwd_preprocess", re.IGNORECASE)
+
+# How many kernels are listed.
+LISTED = 10
+
+
+def read_kernels(path: Path) -> dict[str, float]:
+    """Return the seconds of each kernel, longest first, from a file ``*_kernel_stats.csv``, or from
+    the folder that rocprofv3 wrote; `InputError` without kernels.
+    """
+    import pandas as pd
+
+    files = sorted(path.rglob("*kernel_stats.csv")) if path.is_dir() else [path]
+    try:
+        rows = pd.concat(map(pd.read_csv, files))
+        seconds = rows.groupby("Name", sort=False)["TotalDurationNs"].sum() / 1e9
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        expected = "*kernel_stats.csv of rocprofv3 --kernel-trace --stats --output-format csv"
+        problem = f"--rocprof: {path}: no kernels can be read ({error})"
+        raise InputError(f"{problem}; expected {expected}") from None
+    kernels: dict[str, float] = seconds.sort_values(ascending=False, kind="stable").to_dict()
+    return kernels
+
+
+def kernel_table(kernels: Mapping[str, float]) -> list[str]:
+    """Return lines with the ten kernels that cost most, attention apart."""
+    total = sum(kernels.values())
+    attention = {name: taken for name, taken in kernels.items() if ATTENTION.search(name)}
+    others = {name: taken for name, taken in kernels.items() if name not in attention}
+    lines = [f"kernels: {total:.3g} s, attention {sum(attention.values()) / total:.1%}"]
+    for title, group in (("attention", attention), ("other", others)):
+        for name, taken in [*group.items()][:LISTED]:
+            share = f"{1e3 * taken:10.2f} ms {taken / total:6.1%}"
+            lines.append(f"{title:<10} {name[:60]:<60} {share}")
+    return lines
+
+
+def profile(config: ProfileConfig) -> None:
+    """Run `aam profile`: print what was measured and write profile.json to ``--output-dir``."""
+    baseline = read_baseline(config.baseline)
+    kernels = {} if config.rocprof is None else read_kernels(config.rocprof)
+    folder = not_none(config.runtime.output_dir)
+    files, outputs = files_read(config), [RUN, "profile.json", *MEMORY]
+    output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
+    output.check()
+    about = describe("profile", to_dict(config), files, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    output.begin(about)
+    runtime = RunConfig(**vars(config.runtime))
+    training = PretrainConfig(config.data, config.model, config.train, runtime)
+    if config.what == "memory":
+        measure.memory_profiled(lambda _: make_steps(training).take(config.steps, 0), config)
+        return
+    device = device_name(choose_device(config.runtime.device))
+    report: Facts = {"what": config.what, "device": device, "torch": torch.__version__}
+    if config.what == "step":
+        report |= measure_steps(training, config.steps)
+        _print_steps(report)
+        if kernels:
+            report["kernels"] = kernels
+            print("\n".join(kernel_table(kernels)))
+    else:
+        steps = make_steps(training)
+        limit = measure.memory_limit(steps.device)
+        fits = largest_fitting_batch(steps, limit)
+        largest = max(fits)
+        used = f"{fits[largest] / 1e9:.2f} of {limit / 1e9:.2f} GB"
+        print(f"largest batch: {largest} samples, {used}")
+        report |= {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": largest}
+    write_report(report, baseline, folder / "profile.json")
