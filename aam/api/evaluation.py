@@ -291,6 +291,8 @@ def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
             raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
     if not config.classifier and metadata.kinds[target] == "numeric":
         metadata.numbers(target, ids)
+    for text in metadata.read_as_text(metadata.columns):
+        log.warning("warning: %s", text)
     groups = data.group_column or data.study_column
     return make_audit(study, target, config.classifier, groups, data.study_column)
 

@@ -134,12 +134,9 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     ignored = {*target, folds, data.study_column, data.batch_column}
     nearest, lifts = None, {}
     for name in sorted(metadata.columns.keys() - ignored):
-        try:
-            values = pd.Series(metadata.values(name, ids), dtype=object)
-        except InputError:
-            # Numbers with decimal commas name no donors.
-            continue
+        values = pd.Series(metadata.values(name, ids), dtype=object)
         is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
+        is_real |= bool(metadata.decimal_commas(name))
         divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
         if is_real or not LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
             continue

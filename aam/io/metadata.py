@@ -9,9 +9,8 @@ import logging
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -110,8 +109,9 @@ class Metadata:
 
     `kinds` are as the file says (columns `declared`), else numeric where at least half of the
     values are numbers. Only an empty cell is missing in `blank` columns. Cells that equal one of
-    `missing_values`, in any case, are missing in every column. `source` is where it was read from,
-    for messages.
+    `missing_values`, in any case, are missing in every column, and the classes `left_out` of a
+    column in that one. `source` is where it was read from, for messages. `faults` are problems of
+    a column: they end a command only if one of its options names the column.
     """
 
     ids: tuple[str, ...]
@@ -121,6 +121,15 @@ class Metadata:
     blank: frozenset[str] = frozenset()
     source: str = "metadata"
     missing_values: frozenset[str] = frozenset()
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def without(self, classes: Mapping[str, Iterable[str]]) -> Metadata:
+        """The metadata without some classes, by column: their cells count as missing."""
+        left_out = dict(self.left_out)
+        for name, labels in classes.items():
+            left_out[name] = left_out.get(name, frozenset()) | frozenset(labels)
+        return replace(self, left_out=left_out)
 
     def _missing(self, name: str) -> frozenset[str]:
         """Cells of a column that are missing: empty ones, `missing_values` and, unless the column
@@ -131,6 +140,7 @@ class Metadata:
         cells = set(self.columns[name])
         signs = any("+" in cell and not any(map(str.isalnum, cell)) for cell in cells)
         gaps = {cell for cell in cells if not cell or cell.lower() in self.missing_values}
+        gaps |= self.left_out.get(name, frozenset())
         if name not in self.blank:
             gaps |= {c for c in cells if is_missing(c) and not (signs and PUNCTUATION.fullmatch(c))}
         return frozenset(gaps)
@@ -148,25 +158,42 @@ class Metadata:
         return sample_id in self._row
 
     def require(self, names: Iterable[str]) -> None:
-        """Refuse columns that do not exist, with the names there are, and numbers with decimal
-        commas; all at once.
+        """Refuse columns that do not exist, with the names there are, columns with `faults`, and
+        numbers with decimal commas; all at once.
         """
-        rules, folded = {}, {column.lower(): column for column in self.columns}
-        for name in dict.fromkeys(names):
+        rules, names = dict[str, bool](), list(dict.fromkeys(names))
+        remedy = "pass --decimal , or state categorical in a row #q2:types"
+        for name in names:
+            rules |= dict.fromkeys(self.faults.get(name, ()), True)
             if name not in self.columns:
-                near = difflib.get_close_matches(name.lower(), folded, n=3)
-                names_near = " or ".join(repr(folded[match]) for match in near)
-                hint = f" Did you mean {names_near}?" if near else ""
-                rules[f"no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"] = True
+                rules |= {} if name in self.faults else {self._no_column(name): True}
                 continue
-            cells = [] if name in self.declared else self.present(name)
-            commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
-            found = f"column {name!r} has numbers with decimal commas, such as {shown(commas[:1])}"
-            remedy = "pass --decimal , or state categorical in a row #q2:types"
-            are_numbers = all(is_number(_with_point(cell)) for cell in cells)
-            is_decimal = bool(commas) and are_numbers
-            rules[f"{found}; {remedy}; delete commas between thousands"] = is_decimal
+            if found := self.decimal_commas(name):
+                rules[f"{found}; {remedy}; delete commas between thousands"] = True
         refuse(self.source, rules)
+
+    def _no_column(self, name: str) -> str:
+        folded = {column.lower(): column for column in self.columns}
+        near = difflib.get_close_matches(name.lower(), folded, n=3)
+        names_near = " or ".join(repr(folded[match]) for match in near)
+        hint = f" Did you mean {names_near}?" if near else ""
+        return f"no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"
+
+    def decimal_commas(self, name: str) -> str:
+        """Name numbers with decimal commas of a column that holds numbers only; empty text without
+        any.
+        """
+        cells = [] if name in self.declared else self.present(name)
+        commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
+        if not commas or not all(is_number(_with_point(cell)) for cell in cells):
+            return ""
+        return f"column {name!r} has numbers with decimal commas, such as {shown(commas[:1])}"
+
+    def read_as_text(self, names: Iterable[str]) -> list[str]:
+        """Say which of some columns are read as text because of what they hold, and why."""
+        found = {name: [*self.faults.get(name, ()), self.decimal_commas(name)] for name in names}
+        reasons = [reason for of_column in found.values() for reason in of_column if reason]
+        return [f"{self.source}: {reason}; read as text" for reason in reasons]
 
     def not_read(self, name: str) -> str:
         """Describe numbers with units, or dates, of a text column: they are not read as numbers.
@@ -198,10 +225,12 @@ class Metadata:
         return [tuple(values) for values in same.values() if len(values) > 1]
 
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
-        """Return values of a column for the samples `ids`, none where missing; `InputError` without
-        a row.
+        """Return values of a column for the samples `ids`, none where missing.
+
+        Raises `InputError`: no such column, a sample without a row.
         """
-        self.require([name])
+        if name not in self.columns:
+            raise InputError(f"{self.source}: {self._no_column(name)}")
         cells, ids = self.columns[name], tuple(ids)
         if absent := [sample for sample in ids if sample not in self._row]:
             reason = f"{shown(absent)}{difference(ids, self.ids)}"
@@ -287,6 +316,21 @@ def _body(
     return samples, directives
 
 
+def _unnamed_columns(header: Sequence[str]) -> dict[str, str]:
+    """Describe columns without a name, or with that of another, by name."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(header, 1):
+        places.setdefault(name, []).append(place)
+    faults = dict[str, str]()
+    for name, of_name in places.items():
+        listed = ", ".join(f"column {place}" for place in of_name[:MOST_LINES])
+        if not name:
+            faults[name] = f"{len(of_name)} columns have no name: {listed}"
+        elif len(of_name) > 1:
+            faults[name] = f"{len(of_name)} columns are called {name!r}: {listed}; name each once"
+    return faults
+
+
 def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str] = ()) -> Metadata:
     """Read sample metadata by the rules of QIIME 2, from text or a .qza of `ARTIFACTS`.
 
@@ -296,27 +340,27 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     rows may end early. Beyond QIIME 2, what `is_missing` names and `missing_values` are missing
     values unless ``#q2:missing`` says ``blank``.
 
+    Columns without a name of their own are left out, with a warning.
+
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
     directives.
     """
     header, rows = read_rows(path, ARTIFACTS, EXPECTED)
     header, problems = [header[0] or "id", *header[1:]], Problems()
-    times = Counter(header)
-    bad = [(place, x) for place, x in enumerate(header, 1) if not x or times[x] > 1]
-    if bad:
-        listed = ", ".join(f"column {place} is {name!r}" for place, name in bad[:MOST_LINES])
-        found = f"{len(bad)} columns have no name of their own: {listed}"
-        problems.add(f"{path}: header: {found}; name each once, or delete it")
     samples, directives = _body(rows, len(header), path, problems)
-    if bad:
-        problems.raise_if_any()
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
-    named, nothing = dict(zip(header[1:], columns, strict=True)), [""] * len(columns)
-    said = (directives.get(directive, nothing) for directive in ("types", "missing"))
-    types, schemes = (dict(zip(named, cells, strict=True)) for cells in said)
-    return make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
+    nothing = [""] * len(columns)
+    said = [directives.get(directive, nothing) for directive in ("types", "missing")]
+    types, schemes = (dict(zip(header[1:], cells, strict=True)) for cells in said)
+    named, faults = dict(zip(header[1:], columns, strict=True)), _unnamed_columns(header)
+    for name in faults:
+        named.pop(name, None)
+    metadata = make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
+    for fault in faults.values():
+        log.warning("warning: %s: header: %s; left out", path, fault)
+    return replace(metadata, faults={**metadata.faults, **{n: (f,) for n, f in faults.items()}})
 
 
 def make_metadata(
@@ -338,7 +382,9 @@ def make_metadata(
     words = frozenset(map(str.lower, missing_values))
     declared = frozenset(name for name in columns if types.get(name))
     blank = frozenset(name for name in columns if schemes.get(name) in ("blank", "no-missing"))
-    metadata = Metadata(tuple(ids), dict(columns), {}, declared, blank, source, words)
+    faults = dict[str, list[str]]()
+    named = (tuple(ids), dict(columns), {}, declared, blank, source, words)
+    metadata = Metadata(*named, faults=faults)
     if twice := repeated(ids):
         rows = f"{len(twice)} sample ids stand on several rows"
         problems.add(f"{source}: {rows}: {shown(twice)}; keep one")
@@ -349,19 +395,20 @@ def make_metadata(
         # Text in half of the cells or fewer is rather a mistake than a class.
         numeric = 2 * len(text) <= len(present) and kind != "categorical"
         metadata.kinds[name] = "numeric" if numeric else "categorical"
+        of_column = faults.setdefault(name, [])
         if kind not in ("", "numeric", "categorical"):
             found = f"#q2:types of {name!r} is {stated!r}"
-            problems.add(f"{source}: {found}, expected numeric or categorical")
+            of_column.append(f"{found}, expected numeric or categorical")
         if scheme not in SCHEMES:
             found = f"#q2:missing of {name!r} is {scheme!r}"
-            problems.add(f"{source}: {found}, expected {' or '.join(SCHEMES[1:])}")
+            of_column.append(f"{found}, expected {' or '.join(SCHEMES[1:])}")
         if scheme == "no-missing" and "" in cells:
             found = f"is no-missing, but sample {ids[cells.index('')]!r} is empty"
-            problems.add(f"{source}: column {name!r} {found}; fill it, or write blank instead")
+            of_column.append(f"column {name!r} {found}; fill it, or write blank instead")
         if text and kind == "numeric":
             found = f"sample {ids[cells.index(text[0])]!r} has {text[0]!r}"
             remedy = "expected a finite number; correct it, or declare it categorical"
-            problems.add(f"{source}: column {name!r} is declared numeric, but {found}, {remedy}")
+            of_column.append(f"column {name!r} is declared numeric, but {found}, {remedy}")
     problems.raise_if_any()
     return metadata
 

@@ -105,6 +105,11 @@ class TrainingReport:
                 *(TRANSDUCTIVE if self.transductive else ()),
                 *self.warnings,
                 *_left_out(study, targets),
+                *(
+                    []
+                    if study.metadata is None
+                    else study.metadata.read_as_text(study.metadata.columns)
+                ),
             ),
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
@@ -216,8 +221,8 @@ def dropped_by_class(
 
 
 def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
-    """Say how many samples have too few reads or no metadata, and which classes of the predicted
-    targets are lost with them.
+    """Say how many samples have too few reads or no metadata, which classes of the predicted
+    targets are lost with them, and which columns are read as text.
     """
     every, kept, texts = study.selection.of_file, study.selection.aligned, []
     if dropped := len(study.selection.dropped):
@@ -231,6 +236,8 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
             lost = lost_classes(study.metadata, name, every, kept) if labels else ()
             text += f", among them all of {name} {shown(lost)}" if lost else ""
         texts.append(text)
+    if study.metadata is not None:
+        texts += study.metadata.read_as_text(study.metadata.columns)
     return texts
 
 

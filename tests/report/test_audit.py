@@ -190,3 +190,11 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path, capfd):
     written = pd.read_csv(tmp_path / "audit.tsv", sep="\t")
     assert written.loc[0, "column"] == "host"
     assert main(["audit", *words]) == 2
+
+
+def test_a_column_that_nobody_named_is_read_as_text():
+    table, metadata, _ = study(5, columns=0)
+    metadata["ph"] = [f"7,{row % 9}" for row in range(SAMPLES)]
+    frame = audit(table, metadata).set_index("column")
+    assert frame.loc["ph", "kind"] == "category"
+    assert frame.loc["ph", "levels"] == 9
