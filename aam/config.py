@@ -69,6 +69,7 @@ MEMBERS = "Members of the blend; unset: presence and forest, and deep with netwo
 DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
 PROFILED = "Time by stage, memory by stage, or the largest batch."
+EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
 MODELS = "Runs or models of `aam train`, which predict together."
 
@@ -104,6 +105,7 @@ class DataConfig(TreeConfig, MetadataFormat):
     sequences: Path | None = path(SEQUENCES)
     metadata: Path | None = path("Sample metadata (QIIME 2 TSV).", of="command")
     unifrac_matrix: Path | None = path("Precomputed distances with ids, instead of a tree.")
+    exclude: Path | None = path(EXCLUDED, of="command")
     rarefy_depth: PositiveInt | None = option(None, DEPTH)
     missing: Missing = option("error", "Samples without metadata or target: error or drop.")
     split: Path | None = path("split.tsv of an earlier run.", of="command")
@@ -396,6 +398,7 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
 
     table: Path | None = path(TABLE, required=True)
     tree: Path | None = path(TREE, required=True)
+    exclude: Path | None = path(EXCLUDED)
     output: Path | None = option(None, DISTANCES, required=True, writes=True)
     rarefy_depth: PositiveInt | None = option(None, "Reads per sample; unset: no rarefaction.")
     seed: Seed = option(0, "Seed of the rarefaction.")
@@ -414,6 +417,7 @@ class ApplyConfig:
     model: tuple[Path, ...] = path(MODELS, default=(), required=True, named=why_no_encoder)
     table: Path | None = path("Feature table.", required=True)
     sequences: Path | None = path(SEQUENCES)
+    exclude: Path | None = path(EXCLUDED)
     trim: bool = option(False, "Trimming of ASVs to --max-bp of the model.")
     trim_primers: bool = option(False, "Trimming of common 16S primers.")
     runtime: RuntimeConfig = section(RuntimeConfig(), ("output_dir",))

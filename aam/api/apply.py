@@ -145,7 +145,9 @@ def _counted(study: Study) -> str:
     text = f"{every} samples, {len(study.table)} of them predicted"
     if selection.dropped:
         text += f", {len(selection.dropped)} below the depth"
-    if lacking := every - len(selection.aligned):
+    if excluded := len(selection.excluded):
+        text += f", {excluded} left out by --exclude"
+    if lacking := every - excluded - len(selection.aligned):
         text += f", {lacking} without metadata, which the model reads"
     return text
 

@@ -5,7 +5,7 @@ and how many more samples would help.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import MetadataColumns, Study, make_study
+from aam.data.table import excluded_ids
 from aam.engine.logger import write_line
 from aam.engine.run import read_record
 from aam.errors import InputError, shown
@@ -55,13 +56,13 @@ OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", *FIGURES)
 
 
 def _with_truth(
-    table: PredictionTable, metadata: Metadata, split: Split | None
+    table: PredictionTable, metadata: Metadata, split: Split | None, excluded: Collection[str]
 ) -> tuple[PredictionTable, list[str]]:
-    """Return the rows of the samples, held out by a split if there is one, that have a value of
-    every target, and warnings about the others.
+    """Return the rows of the samples, held out by a split if there is one and not `excluded`, that
+    have a value of every target, and warnings about the others.
     """
     targets = [spec.name for spec in table.specs]
-    wanted = set(table.sample_ids if split is None else split.held_out)
+    wanted = set(table.sample_ids if split is None else split.held_out).difference(excluded)
     predicted = [name for name in table.sample_ids if name in wanted]
     ids, warnings = align(metadata, predicted, targets, "drop"), []
     table = table.with_rows(ids, table.frame["note"])
@@ -235,13 +236,14 @@ def evaluate_table(config: EvaluateConfig) -> None:
     unlike: Mapping[str, str] = {}
     if config.predictions is not None:
         table = read_predictions(config.predictions)
+        excluded = excluded_ids(config.exclude, table.sample_ids)
     else:
         models = prepare_models(config.model, config.runtime)
         study, warnings = load_table(models, config, config.table, metadata)
         unlike = unlike_training(models[0], study)
         table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
-        study = replace(study, metadata=metadata)
-    table, about_samples = _with_truth(table, metadata, split)
+        study, excluded = replace(study, metadata=metadata), study.selection.excluded
+    table, about_samples = _with_truth(table, metadata, split, excluded)
     group = _group_column(config, models, metadata, table.sample_ids)
     warn_of_values(metadata, (), (), group, None)
     if group is not None:

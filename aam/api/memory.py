@@ -187,7 +187,8 @@ def inputs_of(
         if data.get("unifrac_matrix") is not None:
             matrix = read_distances(data["unifrac_matrix"])
     problems.raise_if_any()
-    return Inputs(tuple(tables), trees=(rooted,), matrix=matrix, metadata=described)
+    inputs = Inputs(tuple(tables), trees=(rooted,), matrix=matrix, metadata=described)
+    return inputs.without(data.get("exclude"))
 
 
 # --- metadata ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from aam.config import Metric, UnifracConfig
 from aam.data.rarefaction import rarefied_counts
-from aam.data.table import deep_enough, make_table, read_table
+from aam.data.table import deep_enough, excluded_ids, make_table, read_table, without_samples
 from aam.device.environment import available_cores, may_have_gpu
 from aam.diversity.distances import faith_pd, inner, samples_without_tips, unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
@@ -60,6 +60,7 @@ def _compared(
         No sample reaches the depth or has reads on the tree; features without a tip unless
         ``missing_tips`` is drop.
     """
+    table = without_samples(table, excluded_ids(config.exclude, table.sample_ids))
     if (depth := config.rarefy_depth) is not None:
         table, _ = deep_enough(table, depth)
         counts = sparse.csr_array(rarefied_counts(table, depth, config.seed, 0))

@@ -20,7 +20,15 @@ from aam.config import NO_TREE, DataConfig
 from aam.data import checks
 from aam.data.rarefaction import choose_depth
 from aam.data.splits import fold_column, split_samples
-from aam.data.table import deep_enough, fit_length, make_table, read_table, select_samples
+from aam.data.table import (
+    deep_enough,
+    excluded_ids,
+    fit_length,
+    make_table,
+    read_table,
+    select_samples,
+    without_samples,
+)
 from aam.data.targets import Covariates, Labels
 from aam.data.tokens import Tokens, encode
 from aam.errors import InputError, Problems, shown
@@ -86,7 +94,8 @@ class Reference(Protocol):
 class Inputs:
     """Inputs of a study, from files or from memory: one table, or one for each of several studies,
     with the name of each (a single one may be called ''), the tree of each if it has one, distances
-    in place of a tree, and metadata.
+    in place of a tree, and metadata. The tables are without the samples `excluded`; where there are
+    some, `of_file` are all samples.
     """
 
     tables: tuple[AmpliconTable, ...]
@@ -94,6 +103,18 @@ class Inputs:
     trees: tuple[Phylogeny | None, ...] = (None,)
     matrix: DistanceMatrix | None = None
     metadata: Metadata | None = None
+    excluded: tuple[str, ...] = ()
+    of_file: tuple[str, ...] = ()
+
+    def without(self, path: Path | None) -> Inputs:
+        """Leave out the samples that a file names, from every table that has them."""
+        every = tuple(name for table in self.tables for name in table.sample_ids)
+        if not (ids := excluded_ids(path, dict.fromkeys(every))):
+            return self
+        tables = tuple(without_samples(table, set(ids)) for table in self.tables)
+        if empty := [name for name, of in zip(self.names, tables, strict=True) if not len(of)]:
+            raise InputError(f"{path}: names all samples of {shown(empty)}; leave some of them in")
+        return replace(self, tables=tables, excluded=ids, of_file=every)
 
     def checksums(self, options: Any) -> dict[str, str]:
         """SHA-256 of the table, tree and metadata of a study that `options` name as `IN_MEMORY`."""
@@ -156,6 +177,8 @@ class Selection:
         The class of each aligned sample, by target column.
     target : str, optional
         The first target column, whose values are spread evenly over the subsets.
+    excluded : tuple of str
+        Samples of the file that ``--exclude`` leaves out.
     """
 
     of_file: tuple[str, ...] = ()
@@ -163,6 +186,7 @@ class Selection:
     dropped: dict[str, int] = field(default_factory=dict)
     classes: dict[str, dict[str, str | None]] = field(default_factory=dict)
     target: str | None = None
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +341,8 @@ def read_inputs(config: DataConfig, columns: MetadataColumns = MetadataColumns()
         if config.unifrac_matrix is not None:
             matrix = read_distances(config.unifrac_matrix)
     problems.raise_if_any()
-    return Inputs(tuple(tables), names, tuple(map(phylogenies.get, trees)), matrix, metadata)
+    parts = tuple(tables), names, tuple(map(phylogenies.get, trees)), matrix, metadata
+    return Inputs(*parts).without(config.exclude)
 
 
 def make_study(
@@ -366,6 +391,8 @@ def make_study(
     parts = _parts(table, kept, inputs, config)
     matrix = None if inputs.matrix is None else inputs.matrix.select(table.sample_ids)
     labels, selection = Labels.none(len(table)), replace(selection, dropped=dropped)
+    if inputs.excluded:
+        selection = replace(selection, of_file=inputs.of_file, excluded=inputs.excluded)
     made = (table, depth, seed, config, labels, parts, kept)
     return Study(*made, matrix, inputs.metadata, selection)
 

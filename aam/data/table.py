@@ -165,6 +165,32 @@ def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
     return table if np.array_equal(rows, np.arange(len(table))) else table[rows]
 
 
+def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, ...]:
+    """Read the ids of samples to leave out, one a line; a first line that heads ids is no id.
+
+    Raises `InputError`: ids that are not among `sample_ids`, or no other sample.
+    """
+    if path is None:
+        return ()
+    lines = [line.strip() for line in text.unix(text.read_text(path)).split("\n")]
+    names = list(dict.fromkeys(filter(None, lines)))
+    if names and names[0] not in sample_ids and text.is_id_header(names[:1]):
+        names = names[1:]
+    if absent := [name for name in names if name not in sample_ids]:
+        few = f"{len(absent)} of {len(names)} ids are no samples of the table: {shown(absent)}"
+        remedy = "expected one sample id a line"
+        raise InputError(f"{path}: {few}{text.difference(names, sample_ids)}; {remedy}")
+    if len(names) == len(sample_ids):
+        raise InputError(f"{path}: names all {len(names)} samples; leave some of them in")
+    log.info("--exclude: %d of %d samples are left out", len(names), len(sample_ids))
+    return tuple(names)
+
+
+def without_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
+    """Return the table without the samples `ids`, with all columns."""
+    return select_samples(table, [name for name in table.sample_ids if name not in ids])
+
+
 def deep_enough(
     table: AmpliconTable, depth: int, of_model: bool = False
 ) -> tuple[AmpliconTable, dict[str, int]]:

@@ -351,6 +351,7 @@ def run_folds(
         study, data = folds.study, folds.data
         facts = {"device": str(folds.device), "ranks": world.size, "depth": study.depth}
         facts |= {"dropped_samples": study.selection.dropped, "decisions": folds.decisions}
+        facts |= {"excluded_samples": study.selection.excluded} if study.selection.excluded else {}
         return RunPlan(
             options=to_dict(folds.config),
             files=_files(folds.config.train, data),

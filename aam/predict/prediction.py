@@ -64,6 +64,7 @@ def predict_samples(
             notes[name] = "; ".join(filter(None, (notes.get(name), f"no interval: {reason}")))
     for name, reads in study.selection.dropped.items():
         notes[name] = f"{reads} reads, below the model's depth of {study.depth}"
+    notes |= dict.fromkeys(study.selection.excluded, "left out by --exclude")
     subsets = dict[str, str]()
     for saved in models:
         subsets |= dict.fromkeys(saved.notes.get("interval_samples", ()), "calibration")

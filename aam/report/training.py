@@ -224,7 +224,8 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
     """Say how many samples have too few reads or no metadata, which classes of the predicted
     targets are lost with them, and which columns are read as text.
     """
-    every, kept, texts = study.selection.of_file, study.selection.aligned, []
+    selection, texts = study.selection, list[str]()
+    every, kept = set(selection.of_file).difference(selection.excluded), selection.aligned
     if dropped := len(study.selection.dropped):
         few = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
         texts.append(f"{few} and are left out.")

@@ -29,7 +29,8 @@ Options = list[tuple[str, list[str]]]
 # Options whose values are files or folders that a job reads.
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 INPUTS: tuple[str, ...] = ("--table", "--tree", "--metadata", "--sequences", "--unifrac-matrix")
-INPUTS += ("--split", "--predictions", "--config", "--taxonomy", "--baseline", *INPUT_FOLDERS)
+INPUTS += ("--split", "--exclude", "--predictions", "--config", "--taxonomy", "--baseline")
+INPUTS += INPUT_FOLDERS
 OUTPUTS = ("--output-dir", "--output")
 # Variables of make for every job.
 MAKE_VARIABLES = {"--table": "TABLE", "--tree": "TREE", "--metadata": "METADATA"}
