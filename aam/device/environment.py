@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -194,13 +195,27 @@ def container() -> dict[str, str | None]:
     return {"path": path, "digest": os.environ.get("AAM_IMAGE")}
 
 
+def driver_version() -> str:
+    """Return the version of the GPU's driver, or the kernel's release where that brings it."""
+    for name in ("nvidia", "amdgpu"):
+        with contextlib.suppress(OSError):
+            return f"{name} {Path(f'/sys/module/{name}/version').read_text().strip()}"
+    return os.uname().release
+
+
 def cache_folder() -> Path:
     """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or
     ~/.cache.
     """
     if named := os.environ.get("AAM_CACHE"):
         return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "aam"
+    try:
+        return Path.home() / ".cache" / "aam"
+    except RuntimeError:
+        # The user of this process has no home.
+        return Path(tempfile.gettempdir()) / f"aam-cache-{os.getuid()}"
 
 
 # --- processors and ranks ----------------------------------------------------------------------

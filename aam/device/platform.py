@@ -224,7 +224,7 @@ def cached_verdict(
     """Result of `measure` for `question`, of now or (unless `refresh`) of an earlier process.
 
     Each verdict is kept in a file, written atomically; where that is damaged or not valid,
-    `measure` runs again.
+    `measure` runs again. A result that is not valid is not kept.
 
     Parameters
     ----------
@@ -246,6 +246,8 @@ def cached_verdict(
     if is_valid(known.get("verdict")):
         return known["verdict"]  # type: ignore[no-any-return]
     verdict = measure()
+    if not is_valid(verdict):
+        return verdict
     try:
         write_text(path, json.dumps({"question": question, "verdict": verdict}) + "\n")
     except OSError as error:

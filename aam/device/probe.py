@@ -1,0 +1,271 @@
+"""The probe: tries in a child process what a run is about to do on its device, and keeps the
+verdict.
+
+A child that crashes, hangs, answers nonsense or refuses costs the run nothing but its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+import torch
+
+import aam
+from aam.device.distributed import END_SECONDS, LAUNCHER, PR_SET_PDEATHSIG, SINGLE, World
+from aam.device.environment import RANK_VARIABLES, container, driver_version
+from aam.device.platform import Facts, cached_verdict, device_name
+from aam.errors import OUT_OF_MEMORY
+
+log = logging.getLogger("aam")
+
+FORMAT = 1
+# Seconds of a trial where its specification gives no other limit.
+SECONDS = 300.0
+# Characters of a reason.
+LONGEST_REASON = 300
+# What a child reports once and not again: its device was full, or another process had it.
+PASSING = ("memory may be full", "busy or unavailable")
+
+PROGRAM = "from aam.device.probe import answer; answer()"
+
+
+@dataclass(frozen=True)
+class ProbeSpec:
+    """Something that is tried on a device.
+
+    Attributes
+    ----------
+    trial : str
+        ``package.module:function``. The function takes the device and the options by name, and
+        returns plain data. It raises an error with the reason where the device fails.
+    options : dict
+        Plain data that the function takes and the verdict depends on.
+    device : torch.device
+    seconds : float
+        Time limit of the child process.
+    world : World
+        The ranks of the run. Rank 0 tries, and tells the others.
+    refresh : bool
+        Try although a verdict is kept.
+    isolated : bool
+        Try in a child process. Without it a crash ends this process.
+    """
+
+    trial: str
+    options: Facts
+    device: torch.device
+    seconds: float = SECONDS
+    world: World = SINGLE
+    refresh: bool = False
+    isolated: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a trial.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether the device can do it.
+    reason : str
+        Why not, or what was measured.
+    seconds : float
+        Time of the trial.
+    facts : dict
+        What the trial returned.
+    """
+
+    ok: bool
+    reason: str
+    seconds: float
+    facts: Facts
+
+    def as_facts(self) -> Facts:
+        """Return the verdict as plain data for run.json, without what the trial returned."""
+        return {"ok": self.ok, "reason": self.reason, "seconds": round(self.seconds, 1)}
+
+
+def verdict(name: str, spec: ProbeSpec) -> Verdict:
+    """Return whether the device can do what `spec` describes, and log it in one line.
+
+    Every rank must call it. The verdict of an earlier process on the same device, with the same
+    driver, torch, image and options, is used again. Never raises because of what is tried.
+
+    Parameters
+    ----------
+    name : str
+        The capability, such as ``capture``.
+    spec : ProbeSpec
+    """
+    facts = _kept_verdict(name, spec) if spec.world.is_main else None
+    return Verdict(**spec.world.broadcast(facts))
+
+
+def _kept_verdict(name: str, spec: ProbeSpec) -> Facts:
+    question = {"format": FORMAT, **machine_facts(spec.device), "trial": spec.trial}
+    question["options"] = spec.options
+    tried: list[Facts] = []
+
+    def measure() -> Facts:
+        tried.append(try_now(spec))
+        return tried[-1]
+
+    facts = cached_verdict(name, question, measure, _is_verdict, spec.refresh)
+    word = "works" if facts["ok"] else "does not work here"
+    earlier = "" if tried else ", tried earlier"
+    text = f"{name} {word}: {facts['reason']} ({facts['seconds']:.1f} s{earlier})"
+    (log.info if facts["ok"] else log.warning)("probe: %s", text)
+    return facts
+
+
+def _is_verdict(value: Any) -> bool:
+    """Return whether a value that was read from a file is a verdict that is worth keeping."""
+    types = {"ok": bool, "reason": str, "seconds": float, "facts": dict}
+    if not isinstance(value, dict) or value.keys() != types.keys():
+        return False
+    is_complete = all(isinstance(value[name], kind) for name, kind in types.items())
+    return is_complete and not any(words in value["reason"] for words in PASSING)
+
+
+def machine_facts(device: torch.device) -> Facts:
+    """Return what every verdict depends on: device, driver, torch, image and release of aam."""
+    return {
+        "device": device_name(device),
+        "driver": driver_version() if device.type == "cuda" else "",
+        "torch": torch.__version__,
+        "image": container()["digest"],
+        "aam": aam.__version__,
+    }
+
+
+def try_now(spec: ProbeSpec) -> Facts:
+    """Try what `spec` describes now; return the verdict as plain data."""
+    start = time.perf_counter()
+    request = {"trial": spec.trial, "options": spec.options, "device": str(spec.device)}
+    facts = _ask_child(request, spec.seconds) if spec.isolated else _outcome(request)
+    return {**facts, "seconds": time.perf_counter() - start}
+
+
+# --- the child process ---------------------------------------------------------------------------
+
+
+def _outcome(request: Facts) -> Facts:
+    """Run a trial in this process; return its verdict without the seconds."""
+    try:
+        module, _, function = request["trial"].partition(":")
+        trial: Callable[..., Facts] = getattr(importlib.import_module(module), function)
+        facts = trial(device=torch.device(request["device"]), **request["options"])
+        # What JSON cannot hold is an error here, not where the answer is read.
+        facts = json.loads(json.dumps(facts))
+    # Whatever a device or a compiler raises is an answer.
+    except Exception as error:  # noqa: BLE001
+        return {"ok": False, "reason": describe_error(error), "facts": {}}
+    return {"ok": True, "reason": str(facts.get("reason", "as expected")), "facts": facts}
+
+
+def describe_error(error: Exception) -> str:
+    """Return an error in one line; a compiler's names its cause on a later line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    causes = [line for line in lines[1:] if "rror" in line]
+    text = f"{lines[0]} {causes[0]}" if lines[0].endswith(":") and causes else lines[0]
+    # A full device says nothing about what it can do.
+    full = "memory may be full: " if OUT_OF_MEMORY.search(f"{type(error).__name__} {error}") else ""
+    return f"{full}{text}"[:LONGEST_REASON]
+
+
+def answer() -> None:
+    """Answer the request on standard input; the program of the child process.
+
+    Whatever prints writes to the standard error: the answer stands alone on standard output.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with os.fdopen(os.dup(1), "w") as output:
+        os.dup2(2, 1)
+        output.write(json.dumps(_outcome(json.load(sys.stdin))))
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a child process: this one's modules, and no rank of the run."""
+    ranks = {name for names in RANK_VARIABLES for name in names}
+    kept = {k: v for k, v in os.environ.items() if k not in ranks and k != LAUNCHER}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _ask_child(request: Facts, limit: float) -> Facts:
+    """Let a child process answer within `limit` seconds; return its verdict, or what ended it."""
+    # Files, as a process that the child started may hold a pipe open for ever.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        try:
+            reason = _run_child(json.dumps(request), limit, output, errors)
+        except OSError as error:
+            reason = f"no process could be started ({error.strerror}); memory may be full"
+        output.seek(0)
+        facts: Any = None
+        with contextlib.suppress(ValueError):
+            facts = json.loads(output.read())
+        if not reason and _is_verdict({"seconds": 0.0, **facts} if facts else None):
+            return facts  # type: ignore[no-any-return]
+        if not reason and isinstance(facts, dict) and isinstance(facts.get("reason"), str):
+            # A verdict that is not worth keeping.
+            return {"ok": False, "reason": facts["reason"], "facts": {}}
+        return {"ok": False, "reason": reason or "its answer cannot be read", "facts": {}}
+
+
+def _run_child(request: str, limit: float, output: IO[bytes], errors: IO[bytes]) -> str:
+    """Run a child process; return what ended it, or an empty text where it finished."""
+    command, environment = [sys.executable, "-c", PROGRAM], child_environment()
+    with tempfile.TemporaryFile() as words:
+        words.write(request.encode())
+        words.seek(0)
+        # A group of its own, so that the processes of a compiler end with it.
+        child = subprocess.Popen(
+            command,
+            stdin=words,
+            stdout=output,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        status = child.wait(limit)
+    except subprocess.TimeoutExpired:
+        return f"not done within {limit:g} s"
+    finally:
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+        # One that waits for a broken device cannot be killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(END_SECONDS)
+    if status == -signal.SIGKILL:
+        return "its process was killed (SIGKILL); memory may be full"
+    if status == 0:
+        return ""
+    errors.seek(0)
+    lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines()]
+    named = [f": {line}" for line in lines if "rror" in line or "ssertion" in line][-1:]
+    ended = f"ended with {_signal_name(-status) if status < 0 else f'status {status}'}"
+    return f"its process {ended}{''.join(named)}"[:LONGEST_REASON]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,209 @@
+"""The probe: each way in which a child process fails, and the verdicts that are kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from aam.device import probe
+from aam.device.probe import ProbeSpec, Verdict, verdict
+
+CPU = torch.device("cpu")
+SUM = ProbeSpec("tests.device.trials:add", {"numbers": [1.5, 2.25]}, CPU)
+IN_PROCESS = replace(SUM, isolated=False)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def failing(how: str, seconds: float = 60.0, isolated: bool = True) -> Verdict:
+    spec = ProbeSpec("tests.device.trials:fail", {"how": how}, CPU, seconds, isolated=isolated)
+    return verdict("test", spec)
+
+
+def test_a_child_answers_whatever_it_prints_and_is_no_rank(monkeypatch, caplog):
+    monkeypatch.setenv("RANK", "3")
+    with caplog.at_level("INFO", "aam"):
+        first = verdict("sums", SUM)
+        again = verdict("sums", SUM)
+    assert first.ok
+    assert (first.reason, first.facts["sum"], first.facts["rank"]) == (
+        "the sum is 3.75",
+        3.75,
+        None,
+    )
+    assert first == again, "kept"
+    assert first.seconds > 0
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0].startswith("probe: sums works: the sum is 3.75 (")
+    assert lines[1].endswith("s, tried earlier)")
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("crash", "its process ended with SIGSEGV"),
+        ("killed", "its process was killed (SIGKILL); memory may be full"),
+        ("nonsense", "its answer cannot be read"),
+        ("exit", "its process ended with status 1: AssertionError: the driver is too old"),
+    ],
+)
+def test_each_end_of_a_child_is_a_reason_and_touches_nothing(how, reason, caplog):
+    outcome = failing(how)
+    assert (outcome.ok, outcome.reason) == (False, reason)
+    assert f"probe: test does not work here: {reason} (" in caplog.text
+
+
+def test_a_child_that_hangs_ends_with_all_that_it_started():
+    outcome = failing("children", seconds=12)
+    assert outcome.reason == "not done within 12 s"
+    assert outcome.seconds < 30
+    group = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert "time.sleep(600)" not in group
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("refusal", "Cannot copy between CPU and CUDA tensors during CUDA graph capture"),
+        ("wrong", "off by 0.25 against eager"),
+        ("full", "memory may be full: HIP out of memory. Tried to allocate 2.00 GiB"),
+        ("busy", "CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+        ("compiler", "backend='inductor' raised: CompilationError: at 3:1 int1"),
+        ("no JSON", "Object of type device is not JSON serializable"),
+    ],
+)
+def test_an_error_is_a_reason_in_one_line(how, reason, cache):
+    outcome = failing(how, isolated=False)
+    assert (outcome.ok, outcome.reason) == (False, reason)
+    # What passes is tried again next time.
+    assert bool([*cache.glob("*.json")]) == (how not in ("full", "busy"))
+
+
+def test_no_process_can_be_started(monkeypatch):
+    monkeypatch.setattr("sys.executable", "/missing/python")
+    outcome = verdict("sums", SUM)
+    assert (outcome.ok, outcome.facts) == (False, {})
+    assert outcome.reason.startswith("no process could be started (No such file")
+
+
+# --- the verdicts that are kept ------------------------------------------------------------------
+
+
+@pytest.fixture
+def trials(monkeypatch) -> list[str]:
+    """The trials that really ran."""
+    made, outcome = [], probe._outcome
+
+    def counted(request):
+        made.append(request["trial"])
+        return outcome(request)
+
+    monkeypatch.setattr(probe, "_outcome", counted)
+    return made
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"numbers": [1.5, 2.5]}},
+        {"refresh": True},
+        {"trial": "tests.device.trials:fail"},
+    ],
+)
+def test_other_options_are_another_question(trials, change):
+    for spec in (IN_PROCESS, IN_PROCESS, replace(IN_PROCESS, **change)):
+        verdict("sums", spec)
+    assert len(trials) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("AAM_IMAGE", "sha256:2"), ("torch", "2.99"), ("driver", "amdgpu 6.10"), ("name", "MI300A")],
+)
+def test_another_machine_is_another_question(trials, monkeypatch, place, value):
+    cuda = replace(IN_PROCESS, device=torch.device("cuda"))
+    monkeypatch.setattr(probe, "device_name", lambda device: "MI250X")
+    monkeypatch.setattr(probe, "driver_version", lambda: "amdgpu 6.3")
+    verdict("sums", cuda)
+    verdict("sums", cuda)
+    if place == "AAM_IMAGE":
+        monkeypatch.setenv(place, value)
+    elif place == "torch":
+        monkeypatch.setattr(torch, "__version__", value)
+    else:
+        name = "device_name" if place == "name" else "driver_version"
+        monkeypatch.setattr(probe, name, lambda *_: value)
+    verdict("sums", cuda)
+    assert len(trials) == 2
+
+
+def test_damaged_and_foreign_files_are_tried_again(trials, cache):
+    kept = verdict("sums", IN_PROCESS)
+    (path,) = cache.iterdir()
+    content = json.loads(path.read_text())
+    damages = [
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"null",
+        json.dumps({**content, "verdict": {"ok": 1}}).encode(),
+        json.dumps({**content, "verdict": {**content["verdict"], "seconds": "2"}}).encode(),
+        json.dumps({**content, "question": {**content["question"], "device": "A100"}}).encode(),
+    ]
+    for damage in damages:
+        path.write_bytes(damage)
+        assert verdict("sums", IN_PROCESS).facts == kept.facts
+    assert len(trials) == 1 + len(damages)
+    path.unlink()
+    path.mkdir()
+    assert verdict("sums", IN_PROCESS).ok, "a folder in its place"
+
+
+@pytest.mark.parametrize("place", ["missing", "a file", "read-only", "no home"])
+def test_storage_that_takes_nothing_ends_no_run(tmp_path, monkeypatch, place):
+    folder = tmp_path / "storage"
+    if place == "a file":
+        folder.write_text("")
+    if place == "read-only":
+        folder = Path("/proc/aam")
+    monkeypatch.setenv("AAM_CACHE", str(folder))
+    if place == "no home":
+        for name in ("AAM_CACHE", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(folder))
+    assert verdict("sums", IN_PROCESS).ok
+    assert folder.is_dir() == (place in ("missing", "no home"))
+
+
+# --- ranks ---------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """Two ranks of which the first has answered: the other gets that answer."""
+
+    def __init__(self) -> None:
+        self.size, self.is_main, self.answer = 2, True, None
+
+    def broadcast(self, facts):
+        self.answer = facts if self.is_main else self.answer
+        return self.answer
+
+
+def test_rank_0_tries_and_tells_the_others(trials, cache, monkeypatch):
+    world = Ranks()
+    first = verdict("sums", replace(IN_PROCESS, world=world))
+    world.is_main = False
+    monkeypatch.setenv("AAM_CACHE", str(cache / "other"))
+    assert verdict("sums", replace(IN_PROCESS, world=world)) == first
+    assert len(trials) == 1
+    assert not (cache / "other").exists(), "only rank 0 writes"
