@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-from aam.errors import import_extra
 from aam.options import RunConfig, RuntimeConfig
 from benchmarks.config import RivalsConfig
 from benchmarks.harness import Measurements, Work, run_cases, time_training
@@ -35,7 +34,6 @@ def time_plain(config: PretrainConfig, plain: PretrainConfig, repeats: int) -> M
 
 
 def _unifrac(table: Path, tree: Path, runtime: RuntimeConfig) -> Measurements:
-    import_extra("skbio", "bench", "the case unifrac")
     from benchmarks.unifrac import compare_unifrac
 
     return compare_unifrac(table, tree, runtime)

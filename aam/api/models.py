@@ -16,7 +16,7 @@ from aam.api.explanation import explained
 from aam.api.memory import options_with
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.study import PlacedMetric, PlacedSamples
-from aam.errors import InputError, import_extra, shown
+from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
 from aam.io.matrices import fill_tiles
 from aam.options import configured, not_none, options_of
@@ -136,10 +136,8 @@ class Model:
         Raises
         ------
         InputError
-            Another metric, a model without a reference tree, a table that is not 16S, or
-            scikit-bio is not installed.
+            Another metric, a model without a reference tree, or a table that is not 16S.
         """
-        skbio = import_extra("skbio", "skbio", "Model.distances")
         if metric not in get_args(PlacedMetric):
             expected = " or ".join(get_args(PlacedMetric))
             raise InputError(f"metric is {metric!r}, expected {expected}")
@@ -147,7 +145,10 @@ class Model:
         study, on_tree = place_samples(self.models, config, table)
         values = np.zeros((len(study.table.sample_ids),) * 2)
         fill_tiles(values, on_tree.distances(metric))
-        return skbio.DistanceMatrix(values, study.table.sample_ids)
+        # Imported here: it takes 1 s, and few calls need it.
+        from skbio import DistanceMatrix
+
+        return DistanceMatrix(values, study.table.sample_ids)
 
     def place(self, table: Any, **options: Any) -> PlacedSamples:
         """Place the samples that reach the depth on the reference of a plugin, such as aam-16s.

@@ -18,7 +18,7 @@ from aam.device.environment import available_cores, may_have_gpu
 from aam.diversity.distances import faith_pd, inner, samples_without_tips, unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.logger import ProgressBar
-from aam.errors import InputError, import_extra, shown
+from aam.errors import InputError, shown
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_faith_pd
 from aam.io.phylogeny import Floats, Phylogeny, matched_tree, read_tree
@@ -100,13 +100,12 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     Raises
     ------
     InputError
-        Bad options, table or tree; scikit-bio is not installed.
+        Bad options, table or tree.
     """
     import pandas as pd
 
     from aam.api.memory import inputs_of, options_with
 
-    skbio = None if metric == "faith_pd" else import_extra("skbio", "skbio", "aam.unifrac")
     if "output" in options:
         raise InputError("aam.unifrac: output is an option of `aam unifrac`, which writes files")
     read, options = {"table": table, "tree": tree}, {**options, "unifrac_metric": metric}
@@ -119,9 +118,12 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     ids, found = _compared(config, counts, rooted)
     if isinstance(found, np.ndarray):
         return pd.Series(found, pd.Index(ids, name="sample-id"), name=metric)
+    # Imported here: it takes 1 s, and `aam unifrac` does not need it.
+    from skbio import DistanceMatrix
+
     distances = np.zeros((len(ids), len(ids)), np.float32)
     fill_tiles(distances, found)
-    return not_none(skbio).DistanceMatrix(distances, ids)
+    return DistanceMatrix(distances, ids)
 
 
 # --- `aam unifrac` -----------------------------------------------------------------------------

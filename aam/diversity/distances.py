@@ -128,57 +128,29 @@ def faith_pd(
     return result
 
 
-# Features whose presence in all samples is held at once.
-FEATURES_AT_ONCE = 4096
-
-
-def bray_curtis(counts: sparse.csr_matrix, rows: slice = slice(None)) -> Floats:
-    """Return half the sum of the differences between shares (Bray and Curtis 1957) of samples at
-    `rows` and of all.
+def bray_curtis(counts: sparse.csr_matrix) -> Floats:
+    """Return half the sum of the differences between shares (Bray and Curtis 1957), float64 [B, B].
 
     Parameters
     ----------
     counts : CSR [B, F]
         Reads; each sample has some. Of samples of one depth it is the distance of their counts too.
-    rows : slice
-
-    Returns
-    -------
-    float64 [rows, B]
     """
     # Imported here: it takes 0.2 s, and few commands need it.
-    from scipy.spatial.distance import cdist
+    from scipy.spatial.distance import pdist, squareform
 
-    present = np.unique(counts.indices)
-    shares = counts[:, present].toarray() / np.asarray(counts.sum(axis=1))
-    return np.asarray(cdist(shares[rows], shares, "cityblock") / 2)
+    shares = counts[:, np.unique(counts.indices)].toarray() / np.asarray(counts.sum(axis=1))
+    return np.asarray(squareform(pdist(shares, "braycurtis")))
 
 
-def jaccard(
-    counts: sparse.csr_matrix, rows: slice = slice(None), features: sparse.csr_matrix | None = None
-) -> Floats:
-    """Return the share of the features of two samples that only one of them has (Jaccard 1912),
-    float64 [rows, B].
-
-    Parameters
-    ----------
-    counts : CSR [B, F]
-    rows : slice
-    features : CSR [F, K], optional
-        What each of the F features has, such as words of its sequence: these are compared then.
+def jaccard(values: sparse.csr_matrix) -> Floats:
+    """Return the share of the columns of two samples that only one of them has (Jaccard 1912),
+    float64 [B, B]; `values` is CSR [B, F], and what is above 0 is present.
     """
-    if features is None:
-        counts = counts[:, np.unique(counts.indices)]
-    width = counts.shape[1] if features is None else features.shape[1]
-    samples = counts.shape[0]
-    shared, richness = np.zeros((len(range(samples)[rows]), samples)), np.zeros(samples)
-    for start in range(0, width, FEATURES_AT_ONCE):
-        columns = slice(start, start + FEATURES_AT_ONCE)
-        block = counts[:, columns] if features is None else counts @ features[:, columns]
-        present = (block.toarray() > 0).astype(np.float32)
-        shared += present[rows] @ present.T
-        richness += present.sum(axis=1)
-    return np.asarray(1 - shared / np.maximum(richness[rows][:, None] + richness - shared, 1))
+    from scipy.spatial.distance import pdist, squareform
+
+    present = values[:, np.unique(values.indices)].toarray() > 0
+    return np.asarray(squareform(pdist(present, "jaccard")))
 
 
 TILE = 512

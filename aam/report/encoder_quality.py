@@ -68,7 +68,7 @@ def _rules(batch: Batch) -> dict[str, Array]:
     counts, richness = csr_matrix(present), np.log(present.sum(axis=1))
     kmers = kmer_counts(batch.tokens.numpy())
     return {
-        f"presence of {K}-mers, Jaccard": jaccard(counts, features=kmers),
+        f"presence of {K}-mers, Jaccard": jaccard(counts @ kmers),
         "ASVs, Jaccard": jaccard(counts),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }

@@ -258,13 +258,16 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
 def pcoa(distances: Array) -> tuple[Array, Array]:
     """Coordinates [N, 2] of a classical ordination of distances [N, N], and the share of each axis.
 
-    Shares are of the sum of all positive eigenvalues (Gower 1966).
+    Shares are of the sum of all positive eigenvalues (Gower 1966); 0 where all samples are equal.
     """
-    squared = -0.5 * distances.astype(np.float64) ** 2
-    centred = squared - squared.mean(axis=0) - squared.mean(axis=1, keepdims=True) + squared.mean()
-    values, vectors = np.linalg.eigh(centred)
-    largest, total = np.maximum(values[[-1, -2]], 0.0), np.maximum(values, 0.0).sum()
-    return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total or 1.0)
+    # Imported here: it takes 1 s, and only a report needs it.
+    from skbio import DistanceMatrix
+    from skbio.stats import ordination
+
+    if not distances.any():
+        return np.zeros((len(distances), 2)), np.zeros(2)
+    result = ordination.pcoa(DistanceMatrix(distances), dimensions=2, warn_neg_eigval=False)
+    return result.samples.to_numpy(), result.proportion_explained.to_numpy()
 
 
 def worst_rows(complete: TargetPredictions) -> Array:

@@ -3,9 +3,10 @@
 may not build.
 
 The first part of a lock holds wheels that pip's own index does not have. They are taken from the
-folders that pip's settings name (find-links), or else from the index that the lock names. Every
-file must match its hash. Run this with the Python that the environment is for; it needs the
-standard library only.
+folders that pip's settings name (find-links), or else from the index that the lock names. The
+second part is installed by the uv of the lock's header, with the index, proxy and certificates of
+pip's settings; where uv fails, by pip. Every file must match its hash. Run this with the Python
+that the environment is for; it needs the standard library only.
 """
 
 import argparse
@@ -24,7 +25,9 @@ if sys.version_info < (3, 11):
 
 # The line between the two parts of a lock; containers/lib/lock.py writes it.
 REST = "# --- from pip's own index\n"
-PIP_INSTALL = ("install", "--require-hashes", "--no-deps", "--only-binary=:all:")
+HASHED = ("install", "--require-hashes", "--no-deps", "--only-binary=:all:")
+# Settings of pip, and the variables with which uv takes their values.
+UV_SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY"}
 
 
 def split_lock(lock: str) -> tuple[str, str]:
@@ -69,7 +72,55 @@ def install(python: Path, lines: str, *arguments: str, quiet: bool = False) -> b
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(lines)
         file.flush()
-        return pip(python, *PIP_INSTALL, *arguments, "--requirement", file.name, quiet=quiet)
+        return pip(python, *HASHED, *arguments, "--requirement", file.name, quiet=quiet)
+
+
+def pip_settings(python: Path) -> dict[str, str]:
+    """Return the settings of pip by their names: of its files, then of the environment."""
+    command = [str(python), "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True).stdout
+    values: dict[str, str] = {}
+    for section in ("global", "install", ":env:"):
+        values.update(re.findall(rf"(?m)^{section}\.\.?([\w-]+)='(.*)'$", listed))
+    return values
+
+
+def uv_environment(settings: dict[str, str]) -> dict[str, str]:
+    """Return the environment in which uv reaches what pip reaches; a variable that is set stays."""
+    named = {UV_SETTINGS[key]: value for key, value in settings.items() if key in UV_SETTINGS}
+    return named | dict(os.environ)
+
+
+def install_with_uv(python: Path, lock: str, lines: str, for_image: bool) -> str:
+    """Install requirements with hashes by the uv of a lock; return why it failed, or nothing.
+
+    uv links files from its cache where it can. An image keeps no cache, and bytecode of everything.
+    """
+    settings = pip_settings(python)
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        return "pip's settings say no-index"
+    with tempfile.TemporaryDirectory() as name:
+        options = ["--no-cache-dir"] if for_image else []
+        requirement = header_value(lock, "uv").replace(" ; ", " ")
+        if not install(python, requirement, *options, "--target", name, quiet=True):
+            return f"pip finds no {requirement.partition(' ')[0]}"
+        requirements = Path(name) / "requirements.txt"
+        requirements.write_text(lines, encoding="utf-8")
+        command = [f"{name}/bin/uv", "pip", *HASHED, "--requirement", str(requirements)]
+        command += ["--python", str(python)]
+        command += ["--no-cache", "--compile-bytecode"] if for_image else []
+        environment = uv_environment(settings)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    last_lines = [line.strip() for line in done.stderr.splitlines() if line.strip()][-2:]
+    return "" if done.returncode == 0 else f"uv failed ({' '.join(last_lines)})"
+
+
+def install_rest(python: Path, lock: str, lines: str, for_image: bool, *arguments: str) -> bool:
+    """Install what pip's own index has, with uv, else with pip; return whether one succeeded."""
+    reason = install_with_uv(python, lock, lines, for_image)
+    if reason:
+        print(f"environment: {reason}; pip installs instead", file=sys.stderr, flush=True)
+    return not reason or install(python, lines, *arguments)
 
 
 def install_vendor(python: Path, lines: str, index: str, *arguments: str) -> None:
@@ -98,25 +149,25 @@ def main() -> None:
     add("--torch", default="", help="install this PyTorch instead of the lock's, without a hash")
     add("--wheel", nargs="+", default=[], help="the wheels of aam, installed last")
     add("--editable", nargs="+", default=[], help="folders instead of wheels")
-    add("--no-cache", action="store_true", help="let pip keep no cache")
+    add("--image", action="store_true", help="keep no cache, and compile everything to bytecode")
     options = parser.parse_args()
-    cache = ["--no-cache-dir"] if options.no_cache else []
+    words = ["--no-cache-dir"] if options.image else ["--no-compile"]
     lock = options.lock.read_text(encoding="utf-8")
     check_python(lock)
     vendor, rest = split_lock(lock)
     python = make_venv(options.venv.absolute())
     if options.torch:
         index = ["--index-url", options.index] if options.index else []
-        succeeded = pip(python, "install", *cache, *index, options.torch)
+        succeeded = pip(python, "install", *words, *index, options.torch)
     else:
-        install_vendor(python, vendor, options.index or header_value(lock, "index"), *cache)
+        install_vendor(python, vendor, options.index or header_value(lock, "index"), *words)
         succeeded = True
-    succeeded = succeeded and install(python, rest, *cache)
+    succeeded = succeeded and install_rest(python, lock, rest, options.image, *words)
     editable = (word for folder in options.editable for word in ("--editable", folder))
     aam = [*options.wheel, *editable]
     if aam and succeeded:
-        words = ("--no-deps", "--no-index", "--no-build-isolation", *aam)
-        succeeded = pip(python, "install", *cache, *words)
+        words += ["--no-deps", "--no-index", "--no-build-isolation", *aam]
+        succeeded = pip(python, "install", *words)
     if not succeeded:
         sys.exit("environment: pip failed; its output stands above")
     if not options.torch and not pip(python, "check"):

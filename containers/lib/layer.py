@@ -157,7 +157,7 @@ def layer_steps(plan: Plan) -> str:
     python, values = f"python{plan.values['PYTHON']}", plan.values
     steps = (
         f"{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index "
-        f"'{values['INDEX']}' --wheel /tmp/wheels/*.whl --no-cache",
+        f"'{values['INDEX']}' --wheel /tmp/wheels/*.whl --image",
         f"{python} /tmp/fabric/build.py /opt/fabric",
         "/opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json",
     )

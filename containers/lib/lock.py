@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ def check_index_has_pins(pins: Pins, requirement: str, index_hashes: set[str]) -
         )
 
 
+def uv_line() -> str:
+    """Return the requirement, with hashes, of the uv that installs a lock: the one that resolves
+    it.
+    """
+    done = run_uv("--no-deps", "-", stdin=f"uv=={metadata.version('uv')}\n")
+    if done.returncode:
+        raise FailedError("uv: it cannot be pinned:", *done.stderr.strip().splitlines()[-12:])
+    return re.sub(r"\s*\\\n\s*", " ", done.stdout.strip())
+
+
 def vendor_lines(pins: Pins) -> str:
     """Return the lines of a lock for the vendor's wheels; a comment names the hashes that nothing
     has confirmed.
@@ -114,7 +125,7 @@ def lock(flavour: str) -> str:
     made_from = "with uv from pyproject.toml and containers/pins.toml; not edited by hand."
     head = f"# Made by `make lock` {made_from}\n"
     head += f"# inputs: {inputs_digest(pins)}\n# python: {LOWEST_PYTHON} to {highest_python()}\n"
-    head += f"# runtime: {pins.runtime}\n# index: {pins.index}\n"
+    head += f"# runtime: {pins.runtime}\n# index: {pins.index}\n# uv: {uv_line()}\n"
     write_text(pins.lock, head + vendor_lines(pins) + REST + resolve(pins))
     problems = lock_problems(pins)
     if problems:

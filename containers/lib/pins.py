@@ -113,6 +113,8 @@ def lock_text_problems(pins: Pins, text: str) -> list[str]:
     if f"# inputs: {inputs_digest(pins)}\n" not in text:
         older = "is older than pyproject.toml or containers/pins.toml"
         problems.append(f"{name}: {older}; make lock brings it up to date")
+    if not re.search(r"(?m)^# uv: uv==[\d.]+( --hash=sha256:[0-9a-f]{64})+$", text):
+        problems.append(f"{name}: has no pinned uv with hashes; make lock writes the file anew")
     joined = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text))
     for line in filter(None, map(str.strip, joined.splitlines())):
         requirement = line.partition("--hash")[0].strip()

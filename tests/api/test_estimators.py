@@ -16,6 +16,7 @@ import biom
 import numpy as np
 import pandas as pd
 import pytest
+import skbio
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -346,7 +347,6 @@ def pretrained(frame, study_folder, small, tmp_path_factory) -> tuple[aam.Model,
 
 
 def test_pretrain_and_unifrac(frame, study_folder, pretrained):
-    skbio = pytest.importorskip("skbio")
     tree, (encoder, folder) = study_folder / "tree.nwk", pretrained
     assert encoder.targets == ()
     assert encoder.embed(frame).shape == (60, 16)
@@ -364,7 +364,6 @@ def test_pretrain_and_unifrac(frame, study_folder, pretrained):
 
 
 def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor, monkeypatch):
-    skbio = pytest.importorskip("skbio")
     tree = skbio.TreeNode.read(str(study_folder / "tree.nwk"))
     expected = regressor.model_.predict(study_folder / "table.biom")
     monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: pytest.fail("a file is written"))

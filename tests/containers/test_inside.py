@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from aam.device import attention
+from tests.programs import write_program
 
 ROOT = Path(__file__).parents[2]
-LINKS, SBOM, SELFTEST = (
+LINKS, SBOM, SELFTEST, ENVIRONMENT = (
     runpy.run_path(str(ROOT / "containers" / "inside" / f"{name}.py"))
-    for name in ("links", "sbom", "selftest")
+    for name in ("links", "sbom", "selftest", "environment")
 )
 DEVICE_NAMES = "opt/venv/lib/python3.12/site-packages/torch/share/libdrm/amdgpu.ids"
 CPU = torch.device("cpu")
@@ -140,3 +141,50 @@ def test_the_self_test_judges_attention_by_the_gate(monkeypatch, result):
     kinds = (f"{dtype}, {mask}" for dtype in ("float32", "bfloat16") for mask in ("", "un"))
     assert set(errors) == {f"{kind}masked" for kind in kinds}
     assert all(results[attention.SDPA]["forward"] >= 0 for results in errors.values())
+
+
+# A Python whose pip has the settings of `settings` and installs a uv that runs the lines of `uv`.
+PYTHON = """
+case "$*" in
+    *"config list"*) cat settings ;;
+    *--target*) [ -e uv ] || exit 1
+        while [ "$1" != --target ]; do shift; done
+        mkdir -p "$2/bin"; cp uv "$2/bin/uv"; chmod +x "$2/bin/uv" ;;
+    *) echo "pip $*" >>calls ;;
+esac"""
+UV_LOCK = "# uv: uv==1.2.3 --hash=sha256:00\n"
+CALLED = 'echo "uv $*" >>calls; echo "$UV_DEFAULT_INDEX|$SSL_CERT_FILE|$ALL_PROXY" >>calls'
+
+
+@pytest.mark.parametrize(
+    ("settings", "uv", "calls", "said"),
+    [
+        ("", CALLED, ["uv pip install", "||"], ""),
+        ("", None, ["pip -m pip"], "pip finds no uv==1.2.3; pip installs instead"),
+        ("", "echo no route >&2; exit 2", ["pip -m pip"], "uv failed (no route); pip installs"),
+        (":env:.no-index='1'", CALLED, ["pip -m pip"], "pip's settings say no-index; pip installs"),
+        (
+            "global.index-url='file:///old'\n:env:.index-url='file:///a'\nglobal.cert='/c.pem'\n"
+            "install.proxy='proxy:1'",
+            CALLED,
+            ["uv pip install", "file:///a|/c.pem|proxy:1"],
+            "",
+        ),
+    ],
+    ids=["uv", "no uv", "uv fails", "no index", "settings"],
+)
+def test_uv_installs_a_lock_and_pip_where_uv_cannot(
+    settings, uv, calls, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for variable in ENVIRONMENT["UV_SETTINGS"].values():
+        monkeypatch.delenv(variable, raising=False)
+    write(tmp_path / "settings", settings)
+    if uv:
+        write(tmp_path / "uv", f"#!/bin/sh\n{uv}\n")
+    python = write_program(tmp_path / "python", PYTHON)
+    assert ENVIRONMENT["install_rest"](python, UV_LOCK, "six==1\n", False, "--no-compile")
+    lines = (tmp_path / "calls").read_text().splitlines()
+    assert len(lines) == len(calls)
+    assert all(line.startswith(call) for line, call in zip(lines, calls, strict=True))
+    assert said in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_the_runtime_lock_holds_no_tool_of_developers_and_no_other_version():
     texts = (pins.read_pins(name).lock.read_text() for name in ("runtime", "cpu"))
     runtime, cpu = (set(map(str, requirements(text))) for text in texts)
     assert runtime < cpu
-    tools = {"pytest", "ruff", "mypy", "nox", "uv", "scikit-bio"}
+    tools = {"pytest", "ruff", "mypy", "nox", "uv"}
     assert tools.isdisjoint(Requirement(line).name for line in runtime)
 
 
@@ -83,6 +83,8 @@ NOT_PINNED = "is not pinned to one version"
         ("", "thing==1.0\n", "has no hash"),
         ("", "thing==1.0 --hash=md5:abc\n", "has no hash"),
         ("# inputs: ", "# inputs: 0", "is older than pyproject.toml"),
+        ("# uv: ", "# ub: ", "has no pinned uv with hashes"),
+        ("# uv: uv==", "# uv: uv>=", "has no pinned uv with hashes"),
     ],
 )
 def test_a_wrong_lock_is_refused(old, new, problem):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import skbio
 import sklearn.metrics
 from scipy.sparse import csr_array
+from scipy.spatial.distance import pdist, squareform
 
 from aam.data.table import make_table
 from aam.evaluate.comparison import DEPTH, Baseline
@@ -320,14 +320,23 @@ def test_samples_of_one_site_lie_together():
     assert sample_figures(result, None) == []
 
 
-def test_pcoa_is_that_of_scikit_bio():
-    points = np.random.default_rng(0).normal(size=(30, 5)) * [3, 2, 1, 0.5, 0.2]
-    truth = np.linalg.norm(points[:, None] - points[None], axis=2)
+def test_ordination_keeps_the_distances_of_points_in_a_plane():
+    points = np.random.default_rng(0).normal(size=(30, 2)) * [3, 0.5]
+    truth = squareform(pdist(points))
     places, shares = figures.pcoa(truth)
-    expected = skbio.stats.ordination.pcoa(skbio.DistanceMatrix(truth), dimensions=29)
-    theirs = expected.samples.iloc[:, :2].to_numpy()
-    assert np.allclose(np.abs(places), np.abs(theirs))
-    assert np.allclose(shares, expected.proportion_explained.iloc[:2])
+    assert np.allclose(squareform(pdist(places)), truth)
+    spread = np.linalg.eigvalsh(np.cov(points.T))[::-1]
+    assert np.allclose(shares, spread / spread.sum())
+
+
+def test_ordination_of_equal_samples_and_of_distances_that_no_space_has():
+    places, shares = figures.pcoa(np.zeros((9, 9)))
+    assert not places.any()
+    assert not shares.any()
+    values = np.random.default_rng(1).uniform(0.1, 1, size=36)
+    places, shares = figures.pcoa(squareform(values))
+    assert np.isfinite(places).all()
+    assert 0 < shares[1] <= shares[0] < 1
 
 
 def test_fifths_of_values_that_are_nearly_identical_have_names_of_their_own():

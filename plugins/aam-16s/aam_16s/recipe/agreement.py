@@ -91,7 +91,7 @@ def agreement(model: aam.Model, name: str, files: list[str]) -> str:
             exact = unifrac_matrix(part.tree, part.tips, counts, UnifracOptions(metric))
             predicted = model.distances(path, metric)
             if metric == "unifrac":
-                without = [jaccard(counts, features=words)]
+                without = [jaccard(sparse.csr_matrix(counts @ words))]
             else:
                 without = [bray_curtis(sparse.csr_matrix(counts @ words)), bray_curtis(counts)]
             compared = [predicted.filter(ids).data, *without]
