@@ -21,7 +21,17 @@ import numpy.typing as npt
 from aam.config import Missing
 from aam.errors import InputError, Problems, refuse, shown
 from aam.io.dates import TIME, read_dates
-from aam.io.text import DIRECTIVE, Row, difference, read_rows, repeated
+from aam.io.text import (
+    DIRECTIVE,
+    MOST_LINES,
+    Faults,
+    Row,
+    check_row_numbers,
+    difference,
+    nameless_columns,
+    read_rows,
+    repeated,
+)
 
 Kind = Literal["numeric", "categorical"]
 
@@ -51,7 +61,6 @@ ARTIFACTS = {
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
 EXPECTED = "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
-MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
@@ -283,36 +292,47 @@ def _body(
     faults of all rows.
     """
     samples, directives = list[list[str]](), dict[str, list[str]]()
-    same, fault, faults = dict[str, str](), "", dict[str, list[str]]()
+    same, faults, ids_are_comments = dict[str, str](), Faults(path), list[str]()
+    wide = dict[int, int]()
     for line, row in rows:
         # Equal cells share one string: real tables repeat few values very often.
         cells = [same.setdefault(cell, cell) for cell in map(str.strip, row)]
-        first = cells[0]
+        first, fault = cells[0], ""
         directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
         if RESERVED_ID.fullmatch(first):
             fault = "repeats the header; remove it"
         elif first.startswith("#") and not directive:
+            ids_are_comments += [first] if len(cells) == width > 1 else []
             continue
         elif directive not in ("", "types", "missing"):
             fault = "unknown directive, expected #q2:types or #q2:missing"
         elif any(cells[width:]):
-            fault = f"more cells than the {width} of the header; is a delimiter inside a cell?"
+            wide[line] = max(place for place, cell in enumerate(cells, 1) if cell)
         elif directive and (samples or directive in directives):
             fault = "a directive that stands twice or below samples"
         else:
             fault = "" if first else "no sample id"
         if fault:
-            faults.setdefault(fault, []).append(str(line))
+            faults.add(fault, line)
         cells = cells[:width] + [""] * (width - len(cells))
         if directive:
             directives[directive] = cells[1:]
         else:
             samples.append(cells)
-    for fault, lines in faults.items():
-        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-        problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
-    if not samples and not problems.messages:
-        problems.add(f"{path}: a header but no samples below it")
+    nameless = nameless_columns(width, wide.values(), len(samples))
+    for line in () if nameless else wide:
+        cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
+        faults.add(cause, line)
+    messages = [f"{path}: {nameless}"] if nameless else []
+    messages += faults.messages
+    if not samples and ids_are_comments and not messages:
+        rows_are = f"all {len(ids_are_comments)} rows begin with #, such as {ids_are_comments[0]!r}"
+        remedy = "they are comments, as in QIIME 2; remove the # from the ids"
+        messages.append(f"{path}: {rows_are}; {remedy}")
+    elif not samples and not messages:
+        messages.append(f"{path}: a header but no samples below it")
+    for message in messages:
+        problems.add(message)
     return samples, directives
 
 
@@ -346,9 +366,12 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     directives.
     """
     header, rows = read_rows(path, ARTIFACTS, EXPECTED)
-    header, problems = [header[0] or "id", *header[1:]], Problems()
+    first_name, problems = header[0], Problems()
+    header = [first_name or "id", *header[1:]]
     samples, directives = _body(rows, len(header), path, problems)
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
+    with problems.collected():
+        check_row_numbers([first_name, *header[1:]], ids, path)
     if decimal == ",":
         columns = [tuple(map(_with_point, cells)) for cells in columns]
     nothing = [""] * len(columns)

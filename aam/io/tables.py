@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import logging
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +21,24 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 import aam
-from aam.errors import InputError, Problems, refuse, reworded, shown
+from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.packed import dataset, open_hdf5
 from aam.io.text import (
+    Faults,
+    are_names_of_r,
+    check_row_numbers,
     decoded,
+    has_name,
     is_lineage_header,
+    is_real,
     is_sample_header,
+    nameless_columns,
     read_header,
     repeated,
-    until_full,
 )
+
+log = logging.getLogger("aam")
 
 MAX_COUNT = 2**32 - 1
 
@@ -169,6 +179,91 @@ def _whole_reads(
     return reads, f"{found} (values that are no reads: {len(wrong)}); pass {remedy}"
 
 
+# --- sums --------------------------------------------------------------------------------------
+
+# Rows whose sum is looked for, at least.
+LEAST_SUMMANDS = 3
+# Bits that counts must hold before they are no coincidence: those of a row that may equal the sum
+# of all others; of a row that may equal one of the sums of its neighbours, next to 2 log2(rows).
+BITS_OF_ALL, BITS_OF_NEIGHBOURS = 8, 16
+
+
+def _hashes(table: AmpliconTable, axis: int) -> npt.NDArray[np.uint64]:
+    """Return a linear hash of each sample (axis 0) or feature (axis 1) modulo 2^64: the hash of a
+    sum is the sum of the hashes.
+    """
+    weights = np.random.default_rng(axis).integers(
+        1, 2**64, table.shape[1 - axis], np.uint64, endpoint=False
+    )
+    hashes = np.zeros(table.shape[axis], np.uint64)
+    for rows, counts in table.blocks():
+        if axis == 0:
+            hashes[rows] = counts @ weights
+        else:
+            hashes += counts.T @ weights[rows]
+    return hashes
+
+
+def _sums_of_others(
+    hashes: npt.NDArray[np.uint64], has_reads: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which rows equal the sum of all others but their own copies, and which equal the sum
+    of rows directly above or below them, at least `LEAST_SUMMANDS` with reads; both [rows].
+    """
+    _, place, copies = np.unique(hashes, return_inverse=True, return_counts=True)
+    times = copies[place].astype(np.uint64)
+    enough = has_reads.sum() - copies[place] >= LEAST_SUMMANDS
+    of_all = has_reads & enough & ((times + 1) * hashes == hashes.sum(dtype=np.uint64))
+    of_neighbours = np.zeros(len(hashes), bool)
+    for step in (1, -1):
+        row, reads = hashes[::step], has_reads[::step]
+        before = np.concatenate([[np.uint64(0)], np.cumsum(row, dtype=np.uint64)])
+        number = np.concatenate([[0], np.cumsum(reads)])
+        order = np.argsort(before, kind="stable")
+        begin = np.searchsorted(before[order], before[:-1] - row)
+        begin = order[np.minimum(begin, len(row))]
+        is_sum = before[begin] == before[:-1] - row
+        summands = number[:-1] - number[begin]
+        of_neighbours |= (reads & is_sum & (summands >= LEAST_SUMMANDS))[::step]
+    return of_all, of_neighbours & ~of_all
+
+
+def find_sums(table: AmpliconTable, axis: int) -> npt.NDArray[np.int64]:
+    """Find samples (axis 0) or features (axis 1) that are sums of at least three others with reads:
+    of all others, or of those next to them, as subtotals are.
+
+    Counts that are too small to tell a sum from a coincidence are not taken for sums. Sums of what
+    remains without them are looked for again, so a total of rows with subtotals is one too.
+    """
+    hashes = _hashes(table, axis)
+    has_reads = (table.depths if axis == 0 else table.reads_of_asvs) > 0
+    rows, sums = np.arange(len(hashes)), list[int]()
+    while len(rows) > LEAST_SUMMANDS:
+        of_all, of_neighbours = _sums_of_others(hashes[rows], has_reads[rows])
+        candidates = np.flatnonzero(of_all | of_neighbours)
+        limit = np.where(of_all, BITS_OF_ALL, BITS_OF_NEIGHBOURS + 2 * np.log2(len(rows)))
+        parts = table.counts[rows[candidates]] if axis == 0 else table.counts[:, rows[candidates]].T
+        bits = np.log2(1.0 + parts.toarray()).sum(axis=1)
+        if not len(candidates := candidates[bits >= limit[candidates]]):
+            break
+        sums += rows[candidates].tolist()
+        rows = np.delete(rows, candidates)
+    return np.array(sorted(sums), np.int64)
+
+
+def _refuse_sums(table: AmpliconTable, where: str) -> None:
+    """Raise `InputError` that names the samples and features that are sums of others."""
+    rules = {}
+    for axis, kind, names in ((0, "sample", table.sample_ids), (1, "feature", table.feature_ids)):
+        sums = [names[place] for place in find_sums(table, axis)]
+        are = f"{len(sums)} {kind}s equal the sum of other {kind}s: {shown(sums)}"
+        rules[f"{are}; remove such totals from the table"] = sums != []
+    refuse(where, rules)
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
 def checked_table(
     values: csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str], where: str
 ) -> AmpliconTable:
@@ -176,7 +271,8 @@ def checked_table(
     sorted by column, and zeros dropped.
 
     Raises `InputError`: numbers that are no reads; no samples, features or reads; ids that are
-    empty, cannot be printed or occur twice; two counts of one feature in a sample.
+    empty, cannot be printed or occur twice; two counts of one feature in a sample; samples or
+    features that are sums of others.
     """
     samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
     reads, wrong = _whole_reads(values, samples, features)
@@ -202,53 +298,182 @@ def checked_table(
     counts.eliminate_zeros()
     if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
-    return AmpliconTable(counts, samples, features)
+    table = AmpliconTable(counts, samples, features)
+    _refuse_sums(table, where)
+    return table
 
 
-def read_tsv(text: str, where: str) -> AmpliconTable:
-    """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a
-    taxonomy column.
+# --- text --------------------------------------------------------------------------------------
 
-    Tabs, commas or semicolons separate the cells. Where the first column is called after samples,
-    it is turned.
+# Names of columns that describe features, without case, blanks and punctuation. Those of the
+# second are left out where they hold text.
+DESCRIPTION = re.compile("confidence|consensus|bootstrap|(ncbi|clade)?(tax)?(onomy|on)?id")
+RANK_OR_SEQUENCE = re.compile(
+    "domain|(super|sub)?kingdom|phylum|class|order|family|genus|(sub)?species|strain|"
+    "(asv|otu|rep|representative)?(sequence|seq)"
+)
+# Columns of featureCounts, of mothur's .shared and of its .count_table, which hold no reads of a
+# sample.
+FEATURE_COUNTS = ("Chr", "Start", "End", "Strand", "Length")
+SHARED, COUNT_TABLE = ("label", "Group", "numOtus"), ("Representative_Sequence", "total")
+MOTHUR_COMPRESSED = "#Compressed Format"
 
-    Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of a table of text: that of the ids, those that are left out by their names, and
+    whether its rows are samples.
     """
-    header, body = read_header(text, where, EXPECTED)
-    names = header[1:-1] if is_lineage_header(header[-1]) else header[1:]
-    by_sample = is_sample_header(header[0])
-    kind = "feature" if by_sample else "sample"
-    problems, row_names = Problems(), list[str]()
-    rows, columns, values = array("i"), array("i"), array("d")
-    for line, cells in until_full(body, problems):
+
+    header: list[str]
+    ids: int = 0
+    left_out: frozenset[int] = frozenset()
+    by_sample: bool = False
+
+    @classmethod
+    def of(cls, header: list[str], where: str) -> Layout:
+        """Return the layout of a table with this header."""
+        first, by_sample = header[0], is_sample_header(header[0])
+        if tuple(header[:3]) == SHARED:
+            return cls(header, 1, frozenset({0, 1, 2}), by_sample=True)
+        if first == COUNT_TABLE[0]:
+            if len(header) == len(COUNT_TABLE):
+                remedy = "make one with count.seqs(name=, group=, compress=f)"
+                raise InputError(f"{where}: a .count_table of mothur without samples; {remedy}")
+            return cls(header, 0, frozenset({0, header.index(COUNT_TABLE[1])}))
+        numbers = range(1, len(header))
+        left_out = {x for x in numbers if is_lineage_header(header[x])}
+        left_out |= {x for x in numbers if has_name(header[x], DESCRIPTION)}
+        if tuple(header[1:6]) == FEATURE_COUNTS:
+            left_out |= {*range(1, 6)}
+        return cls(header, 0, frozenset({0, *left_out}), by_sample or first == SHARED[1])
+
+
+class TextCounts:
+    """Counts of a table of text, row by row, and the cells that hold none."""
+
+    def __init__(self, layout: Layout, where: str) -> None:
+        self.layout, self.where = layout, where
+        self.ids, self.labels = list[str](), set[str]()
+        self.rows, self.columns, self.values = array("i"), array("i"), array("d")
+        # Cells of a column that are no number, with their lines.
+        self.text: dict[int, list[tuple[int, str]]] = {}
+        self.wide: dict[int, int] = {}
+        self.faults = Faults(where)
+
+    def add(self, line: int, cells: list[str]) -> None:
+        """Add a row; what is wrong with it is collected."""
+        width = len(self.layout.header)
         # Spreadsheets fill rows up with empty cells.
-        while len(cells) > len(header) and not cells[-1].strip():
+        while len(cells) > width and not cells[-1].strip():
             cells.pop()
-        if len(cells) != len(header):
-            expected = f"expected {len(header)} as in the header"
-            problems.add(f"{where}: line {line} has {len(cells)} columns, {expected}")
-            continue
-        wrong = []
-        for column, cell in enumerate(cells[1 : len(names) + 1]):
-            if cell in ("0", "0.0"):
+        row = len(self.ids)
+        if len(cells) < width:
+            cause = f"fewer cells than the {width} of the header; is the file cut off?"
+            self.faults.add(cause, line, f"{len(cells)} cells")
+            return
+        if len(cells) > width:
+            self.wide[line] = len(cells)
+        self.ids.append(cells[self.layout.ids])
+        self.labels.add(cells[0])
+        for column in range(1, width):
+            cell = cells[column]
+            if cell in ("0", "0.0") or column in self.layout.left_out:
                 continue
             try:
                 # Python also reads 1_000 as a number.
-                values.append(float(cell.replace("_", "?")))
+                self.values.append(float(cell.replace("_", "?")))
             except ValueError:
-                wrong.append(f"{kind} {names[column]!r} has {cell[:40]!r}")
+                self.text.setdefault(column, []).append((line, cell))
                 continue
-            rows.append(len(row_names))
-            columns.append(column)
-        if wrong:
-            more = f" (and {len(wrong) - 1} more cells)" if len(wrong) > 1 else ""
-            problems.add(f"{where}: line {line}: {wrong[0]}{more}, expected a count")
-        row_names.append(cells[0])
-    problems.raise_if_any()
-    matrix = coo_array((np.array(values), (rows, columns)), shape=(len(row_names), len(names)))
-    if by_sample:
-        return checked_table(matrix.tocsr(), row_names, names, where)
-    return checked_table(matrix.T.tocsr(), names, row_names, where)
+            self.rows.append(row)
+            self.columns.append(column)
+
+    def _check_rows(self) -> None:
+        """Raise `InputError` with the rows of another width than the header."""
+        width = len(self.layout.header)
+        nameless = nameless_columns(width, self.wide.values(), len(self.ids))
+        for line in () if nameless else self.wide:
+            cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
+            self.faults.add(cause, line, f"{self.wide[line]} cells")
+        problems = [f"{self.where}: {nameless}"] if nameless else []
+        if problems := problems + self.faults.messages:
+            raise InputError(*problems)
+
+    def _check_text(self, left_out: frozenset[int]) -> None:
+        """Raise `InputError` with the columns and the cells that hold text."""
+        header, faults, problems = self.layout.header, Faults(self.where), list[str]()
+        kind = "feature" if self.layout.by_sample else "sample"
+        columns = {x: cells for x, cells in self.text.items() if x not in left_out}
+        whole = [x for x, cells in columns.items() if 2 * len(cells) > max(len(self.ids), 2)]
+        if whole:
+            first = whole[0]
+            line, cell = columns[first][0]
+            listed = shown([header[x] for x in whole])
+            found = f"{len(whole)} columns hold text and no counts: {listed}"
+            shown_cell = f"{cell[:40]!r} in {header[first]!r} on line {line}"
+            problems.append(f"{self.where}: {found} (such as {shown_cell}); delete them")
+        single = [(*cell, x) for x in columns.keys() - {*whole} for cell in columns[x]]
+        for line, cell, column in sorted(single):
+            value = f"{kind} {header[column][:40]!r} has {cell[:40]!r}"
+            faults.add("expected a count", line, value)
+        if problems := problems + faults.messages:
+            raise InputError(*problems)
+
+    def table(self) -> AmpliconTable:
+        """Return the table; `InputError` with everything that keeps it from being one."""
+        layout, header = self.layout, self.layout.header
+        self._check_rows()
+        check_row_numbers(header, self.ids, self.where)
+        if layout.ids and len(self.labels) > 1:
+            listed = f"a .shared of mothur with {len(self.labels)} labels: {shown(self.labels)}"
+            raise InputError(f"{self.where}: {listed}; keep one with make.shared(label=)")
+        rows, columns = (np.array(x, np.int64) for x in (self.rows, self.columns))
+        values = np.array(self.values)
+        described = frozenset(
+            column
+            for column in range(1, len(header))
+            if has_name(header[column], RANK_OR_SEQUENCE)
+            and 2 * len(self.text.get(column, [])) > len(self.ids)
+        )
+        left_out = layout.left_out | described
+        self._check_text(left_out)
+        if no_counts := [header[column] for column in sorted(left_out - {layout.ids})]:
+            listed = shown(no_counts)
+            log.info("%s: columns that hold no counts are left out: %s", self.where, listed)
+        kept = np.array([x for x in range(len(header)) if x not in left_out], np.int64)
+        is_kept = np.isin(columns, kept)
+        places = np.searchsorted(kept, columns[is_kept])
+        names = [header[column] for column in kept]
+        shape = (len(self.ids), len(names))
+        matrix = coo_array((values[is_kept], (rows[is_kept], places)), shape=shape)
+        if layout.by_sample:
+            return checked_table(matrix.tocsr(), self.ids, names, self.where)
+        return checked_table(matrix.T.tocsr(), names, self.ids, self.where)
+
+
+def read_tsv(text: str, where: str) -> AmpliconTable:
+    """Read a table of text: a header such as ``#OTU ID``, a row per feature, a column per sample,
+    or turned where the first column is called after samples; .shared and .count_table of mothur.
+
+    Tabs, commas or semicolons separate the cells. Columns of taxonomy, confidence and sequences are
+    left out.
+
+    Raises `InputError`: not UTF-8, no header, rows of another length, cells that are no counts.
+    """
+    if text.startswith(MOTHUR_COMPRESSED):
+        remedy = "write it with count.seqs(count=FILE, compress=f)"
+        raise InputError(f"{where}: a compressed .count_table of mothur; {remedy}")
+    header, body = read_header(text, where, EXPECTED, counts_below=True)
+    top, first = next(body, (0, []))
+    if are_names_of_r(header) and not any(map(is_real, first[2:])):
+        found = "the header is V1, V2 and so on, as R names columns without names"
+        remedy = f"remove it; the names stand on line {top} ({shown(first, 3)})"
+        raise InputError(f"{where}: {found}; {remedy}")
+    counts = TextCounts(Layout.of(header, where), where)
+    for line, cells in itertools.chain([(top, first)] if first else [], body):
+        counts.add(line, cells)
+    return counts.table()
 
 
 # --- BIOM --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import hashlib
@@ -20,6 +21,8 @@ from aam.files.atomic import MAX_BYTES, read_bytes
 from aam.io.packed import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 MAX_PROBLEMS = 10
+# Lines that a message lists.
+MOST_LINES = 8
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -110,6 +113,33 @@ def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
             return
 
 
+class Faults:
+    """Faults of a file, one message for each cause, with the first lines on which it stands."""
+
+    def __init__(self, where: Path | str) -> None:
+        self.where = where
+        self.places: dict[str, list[str]] = {}
+
+    def add(self, cause: str, line: int, value: str = "") -> None:
+        """Add a fault on a line, with the value that shows it."""
+        self.places.setdefault(cause, []).append(f"{line} ({value})" if value else str(line))
+
+    @property
+    def messages(self) -> list[str]:
+        """One message per cause."""
+        messages = []
+        for cause, places in self.places.items():
+            more = f" and {len(places) - MOST_LINES} more" if len(places) > MOST_LINES else ""
+            listed = ", ".join(places[:MOST_LINES])
+            messages.append(f"{self.where}: line {listed}{more}: {cause}")
+        return messages
+
+    def raise_if_any(self) -> None:
+        """Raise `InputError` with the messages, if there are any."""
+        if self.places:
+            raise InputError(*self.messages)
+
+
 def _cells(line: str, mark: str) -> list[str]:
     """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
     try:
@@ -161,33 +191,68 @@ def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[Row]:
         raise InputError(f"{where}: {found}; {remedy}") from error
 
 
-def read_header(text: str, where: Path | str, expected: str) -> tuple[list[str], Iterator[Row]]:
+def read_header(
+    text: str, where: Path | str, expected: str, counts_below: bool = False
+) -> tuple[list[str], Iterator[Row]]:
     """Return the cells of the header of a table, and the rows below it.
 
     The header is the first row that is no comment, and its first cell a name of ids. R names the
     column of row names by nothing, or leaves it out of the header: such a header begins with an
-    empty cell. Empty cells at the end are left out.
+    empty cell. With `counts_below` any first cell will do where text stands above numbers. Empty
+    cells at the end are left out where the row below holds nothing there either.
 
     Raises `InputError`: no such header; `expected` is said in the message.
     """
     delimiter = _delimiter(text, where)
     rows = _rows(text, where, delimiter)
-    for line, cells in rows:
+    line, cells = next(rows, (0, []))
+    while cells:
+        below = next(rows, (0, []))
+        body = itertools.chain([below] if below[1] else [], rows)
         cells = [cell.strip() for cell in cells]
-        while len(cells) > 1 and not cells[-1]:
+        while len(cells) > 1 and not cells[-1] and not "".join(below[1][len(cells) - 1 :]).strip():
             cells.pop()
         first = cells[0]
         if is_id_header(cells) or (not first and any(cells)):
-            return cells, rows
+            return cells, body
+        if counts_below and (are_names_of_r(cells) or _stands_above_numbers(cells, below[1])):
+            return cells, body
         if not first or (first.startswith("#") and not first.startswith(DIRECTIVE)):
+            line, cells = below
             continue
-        below = next(rows, (0, []))
         if len(below[1]) == len(cells) + 1:
-            return ["", *cells], itertools.chain([below], rows)
+            return ["", *cells], body
         begins = f"line {line} begins with {first[:60]!r}"
         cells_are = f"(cells separated by {DELIMITERS[delimiter]})"
         raise InputError(f"{where}: {begins} {cells_are}, expected {expected}")
     raise InputError(f"{where}: empty or nothing but comments, expected {expected}")
+
+
+def is_real(cell: str) -> bool:
+    """Return whether Python reads a cell as a number."""
+    with contextlib.suppress(ValueError):
+        float(cell)
+        return True
+    return False
+
+
+def are_names_of_r(cells: list[str]) -> bool:
+    """Return whether cells are V1, V2 and so on, as R calls the columns of a table without names;
+    the first may be empty.
+    """
+    names = cells if cells[0] else cells[1:]
+    return len(names) > 1 and names == [f"V{number}" for number in range(1, len(names) + 1)]
+
+
+def _stands_above_numbers(cells: list[str], below: list[str]) -> bool:
+    """Return whether a row names columns of the row below, at least half of which hold numbers."""
+    numbers = sum(map(is_real, below[1:]))
+    return (
+        len(below) == len(cells)
+        and numbers > 0
+        and 2 * numbers >= len(cells) - 1
+        and not all(map(is_real, cells[1:]))
+    )
 
 
 def read_rows(
@@ -252,7 +317,7 @@ def known_of(
         yield next((of_name[key] for key in keys if key in of_name), None)
 
 
-def _has_name(cell: str, pattern: re.Pattern[str]) -> bool:
+def has_name(cell: str, pattern: re.Pattern[str]) -> bool:
     """Return whether a cell is such a header: ``#OTU ID`` and ``otu_id`` are ``otuid``."""
     return bool(pattern.fullmatch(re.sub(r"[\W_]+", "", cell.lower())))
 
@@ -260,17 +325,41 @@ def _has_name(cell: str, pattern: re.Pattern[str]) -> bool:
 def is_id_header(cells: list[str]) -> bool:
     """Return whether a row is a header whose first cell names the column of ids."""
     is_remark = cells[0].startswith("# ") and len(cells) == 1
-    return not is_remark and any(_has_name(cells[0], p) for p in (SAMPLE_HEADER, FEATURE_HEADER))
+    return not is_remark and any(has_name(cells[0], p) for p in (SAMPLE_HEADER, FEATURE_HEADER))
 
 
 def is_sample_header(cell: str) -> bool:
     """Return whether a cell says that ids are those of samples."""
-    return _has_name(cell, SAMPLE_HEADER) and not _has_name(cell, re.compile("ids?"))
+    return has_name(cell, SAMPLE_HEADER) and not has_name(cell, re.compile("ids?"))
+
+
+def check_row_numbers(header: Sequence[str], ids: Sequence[str], where: Path | str) -> None:
+    """Raise `InputError` where the first column numbers the rows and a column of ids follows, as
+    pandas writes a DataFrame with its index.
+    """
+    is_index = not header[0] or has_name(header[0], re.compile("unnamed0|rownames?|index"))
+    column = next((cell for cell in header[1:] if is_sample_header(cell)), "")
+    numbers = [[str(number + start) for number in range(len(ids))] for start in (0, 1)]
+    if is_index and column and [*ids] in numbers:
+        found = f"the first column numbers the rows, and the ids are in column {column!r}"
+        remedy = "delete the first column (in pandas, to_csv(..., index=False))"
+        raise InputError(f"{where}: {found}; {remedy}")
+
+
+def nameless_columns(width: int, rows: Collection[int], total: int) -> str:
+    """Describe columns that a header does not name, from the number of cells of the rows that have
+    more than its `width`; empty unless these are all rows of the file and have equal cells.
+    """
+    if len(rows) < total or len(set(rows)) != 1:
+        return ""
+    cells = next(iter(rows))
+    columns = f"columns {width + 1} to {cells} have" if cells > width + 1 else f"column {cells} has"
+    return f"header: {columns} values and no name; name each column, or delete it"
 
 
 def is_lineage_header(cell: str) -> bool:
     """Return whether a cell names a column of taxonomy."""
-    return _has_name(cell, LINEAGE_HEADER)
+    return has_name(cell, LINEAGE_HEADER)
 
 
 def _equal_without(words: Collection[str], wanted: list[str], present: list[str]) -> Pairs:

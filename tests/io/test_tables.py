@@ -40,14 +40,17 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
             ["feature 'GG', expected whole", "reads: 1); pass 0 for missing reads"],
         ),
         (TSV.format("4294967296"), ["feature 'GG', expected whole"]),
-        (TSV.format("x") + "TT\t\t1\n", ["4: sample 's2' has 'x'", "5: sample 's1' has ''"]),
-        (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
-        (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
-        (TSV.format("1") + "\nTT\t1\n", ["line 6 has 2 columns, expected 3"]),
+        (
+            TSV.format("x") + "TT\t\t1\n",
+            ["line 4 (sample 's2' has 'x'), 5 (sample 's1' has ''): expected a count"],
+        ),
+        (TSV.format("1_0"), ["line 4 (sample 's2' has '1_0'): expected a count"]),
+        (TSV.format("1\t2"), ["line 4 (4 cells): more cells than the 3"]),
+        (TSV.format("1") + "\nTT\t1\n", ["line 6 (2 cells): fewer cells than the 3"]),
         (TSV.format('"1'), ["the row that begins on line 4 cannot be read"]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
-        (TSV.format("1").replace("s2", " "), ["line 3 has 3 columns, expected 2"]),
+        (TSV.format("1").replace("s2", " "), ["column 3 has values and no name"]),
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
         (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
         (TSV.format("1").encode("utf-16"), ["UTF-16"]),
@@ -57,13 +60,13 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
         ("\n \n", ["empty or nothing but comments", "#OTU ID"]),
         ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
-        ("name,s1\nACGT,1\n", ["line 1 begins with 'name' (cells separated by commas)"]),
+        ("name,1,2\nACGT,1,0\n", ["line 1 begins with 'name' (cells separated by commas)"]),
         ('"s1" "s2"\n"ACGT" 1 0\n', [BLANKS]),
         ("#OTU s1 s2\nACGT 1 0\nACGA 1 0\n", ["cells of 'ACGT 1 0' are separated by blanks"]),
         (R_OBJECTS[0], ["an object of R (.rds or .RData), expected text"]),
         (R_OBJECTS[1], ["an object of R"]),
         ('{"rows": [], "columns": [], "shape": [0, 0]}', ["BIOM 1.0 without 'data'"]),
-        ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", ["2: sample 's1' has 'x' (and 2 more cells)"]),
+        ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", ["2 (sample 's1' has 'x'), 2 (sample 's2' has 'y')"]),
     ],
 )
 def test_bad_tsv(tmp_path, text, expected):
@@ -85,6 +88,7 @@ SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
 READS = "{0}\t1\t0\n{1}\t2\t3\n"
 HEADERS = [
     *("OTU_ID", "OTU", "ASV", "ASV_ID", "FeatureID", "Feature.ID", "X.OTU.ID", "# OTU ID", "zOTU"),
+    *("Geneid", "clade_name", "#NAME", "Species", "ESV", "taxonomy", "name", "Clusters", "# Taxa"),
     *("Row.names", "sequence", "otu id", "#ASV", "features", "OTU IDs", "Unnamed: 0", "seq_id"),
 ]
 
@@ -106,6 +110,14 @@ SPELLINGS = {header: f"{header}\ts1\ts2\n{READS}" for header in HEADERS} | {
     "write.csv": '"","s1","s2"\n"{0}",1,0\n"{1}",2,3\n',
     "DADA2 csv": '"","{0}","{1}"\n"s1",1,2\n"s2",0,3\n',
     "DADA2 table": '"{0}"\t"{1}"\n"s1"\t1\t2\n"s2"\t0\t3\n',
+    "ranks": "#OTU ID\tKingdom\ts1\tSpecies\ts2\n{0}\tB\t1\tNA\t0\n{1}\tA\t2\t\t3\n",
+    "confidence": "id\ts1\ts2\tConfidence\tTaxon\n{0}\t1\t0\t0.98\tB\n{1}\t2\t3\t1\tB\n",
+    "taxonomy first": "#OTU ID,taxonomy,s1,s2,Sequence\n{0},B,1,0,ACG\n{1},A,2,3,AC\n",
+    "featureCounts": "Geneid\tChr\tStart\tEnd\tStrand\tLength\ts1\ts2\n"
+    "{0}\tc\t1\t9\t+\t9\t1\t0\n{1}\tc\t1\t9\t+\t9\t2\t3\n",
+    "shared of mothur": "label\tGroup\tnumOtus\t{0}\t{1}\n0.03\ts1\t2\t1\t2\n0.03\ts2\t2\t0\t3\n",
+    "groups of mothur": "Group\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n",
+    "count_table of mothur": "Representative_Sequence\ttotal\ts1\ts2\n{0}\t1\t1\t0\n{1}\t5\t2\t3\n",
     "samples in rows": "sample-id\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n",
 }
 
@@ -201,3 +213,41 @@ def test_bad_fasta(tmp_path, monkeypatch, fasta, expected):
     assert str(fasta_path) in message
     for part in expected:
         assert part in message
+
+
+R_TABLE = "V1\tV2\tV3\n#OTU ID\ts1\ts2\nACGT\t1\t2\n"
+LABELS = "label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n0.05\ts1\t1\t6\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (R_TABLE, "the header is V1, V2 and so on, as R names columns"),
+        ("\tV1\tV2\n1\t#OTU ID\ts1\n2\tACGT\t1\n", "the names stand on line 2 ('1', '#OTU ID'"),
+        (LABELS, "a .shared of mothur with 2 labels"),
+        ("Representative_Sequence\ttotal\nO1\t5\n", "a .count_table of mothur without samples"),
+        ("#Compressed Format: groupIndex,abundance\n#1,s1\nx\t1\t1,5\n", "compress=f"),
+        (",sample-id,O1\n0,s1,3\n1,s2,4\n", "the ids are in column 'sample-id'"),
+        ("id\ts1\ts2\t\nO1\t1\t2\t7\nO2\t0\t3\t8\n", "column 4 has values and no name"),
+        ("id\ts1\ts2\nO1\t1\t2\t7\nO2\t0\t3\n", "line 2 (4 cells): more cells than the 3"),
+        (
+            "id\ts1\thit\n" + "".join(f"O{row}\t{row}\tStreptococcus\n" for row in range(9)),
+            "1 columns hold text and no counts: 'hit' (such as 'Streptococcus' in 'hit' on line 2)",
+        ),
+        (
+            "id\ts1\n" + "".join(f"O{row}\t{row}\n" for row in range(40)) + "P\tx\n" * 12,
+            "and 4 more: expected a count",
+        ),
+    ],
+)
+def test_one_message_for_each_cause(tmp_path, text, expected):
+    path = tmp_path / "t.tsv"
+    path.write_text(text)
+    message = refused(path)
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_visits_called_v1_are_samples(tmp_path):
+    (tmp_path / "t.tsv").write_text("\tV1\tV2\nO1\t1\t2\n")
+    assert read_table(tmp_path / "t.tsv").sample_ids == ("V1", "V2")
