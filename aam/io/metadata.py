@@ -319,7 +319,7 @@ def _body(
             directives[directive] = cells[1:]
         else:
             samples.append(cells)
-    nameless = nameless_columns(width, wide.values(), len(samples))
+    nameless = nameless_columns(["id"] * width, wide.values(), len(samples))
     for line in () if nameless else wide:
         cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
         faults.add(cause, line)

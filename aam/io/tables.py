@@ -392,7 +392,7 @@ class TextCounts:
     def _check_rows(self) -> None:
         """Raise `InputError` with the rows of another width than the header."""
         width = len(self.layout.header)
-        nameless = nameless_columns(width, self.wide.values(), len(self.ids))
+        nameless = nameless_columns(self.layout.header, self.wide.values(), len(self.ids))
         for line in () if nameless else self.wide:
             cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
             self.faults.add(cause, line, f"{self.wide[line]} cells")

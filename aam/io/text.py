@@ -346,15 +346,16 @@ def check_row_numbers(header: Sequence[str], ids: Sequence[str], where: Path | s
         raise InputError(f"{where}: {found}; {remedy}")
 
 
-def nameless_columns(width: int, rows: Collection[int], total: int) -> str:
-    """Describe columns that a header does not name, from the number of cells of the rows that have
-    more than its `width`; empty unless these are all rows of the file and have equal cells.
+def nameless_columns(header: Sequence[str], widths: Collection[int], rows: int) -> str:
+    """Describe columns without a name: of empty cells of the header, or right of it, where all
+    `rows` of the file have the same number of cells (`widths` of those that have more); "" if none.
     """
-    if len(rows) < total or len(set(rows)) != 1:
-        return ""
-    cells = next(iter(rows))
-    columns = f"columns {width + 1} to {cells} have" if cells > width + 1 else f"column {cells} has"
-    return f"header: {columns} values and no name; name each column, or delete it"
+    places = [place for place, name in enumerate(header, 1) if place > 1 and not name]
+    if len(widths) == rows and len(set(widths)) == 1:
+        places += range(len(header) + 1, next(iter(widths)) + 1)
+    listed = ", ".join(map(str, places[:MOST_LINES]))
+    has = f"column {listed} has" if len(places) == 1 else f"columns {listed} have"
+    return f"header: {has} values and no name; name each column, or delete it" if places else ""
 
 
 def is_lineage_header(cell: str) -> bool:
