@@ -13,6 +13,7 @@ import scipy.linalg
 import torch
 from scipy import sparse
 from sklearn.tree._tree import NODE_DTYPE, Tree
+from threadpoolctl import threadpool_limits
 
 from aam.device.rng import subsample
 from aam.predict import estimator
@@ -39,6 +40,8 @@ COVARIATE_SHARE = 0.5
 # The cost of a kernel grows with the third power of the samples: a larger study is learned from
 # in parts of this size, and their weights are averaged (Zhang, Duchi and Wainwright 2015).
 MAX_SAMPLES = 4000
+# Up to this number of samples BLAS computes with one thread.
+ONE_THREAD = 1000
 
 # Quantiles of the training values at which the distribution of a number is predicted.
 THRESHOLDS = 40
@@ -162,6 +165,13 @@ class Linear(estimator.CountsEstimator):
         self.features = features
 
     def _fit(self, labelled: Labelled) -> None:
+        # Threads of BLAS cost more than they save on small matrices, many times more if cores are
+        # busy.
+        threads = 1 if len(labelled.values) <= ONE_THREAD else None
+        with threadpool_limits(threads, user_api="blas"):
+            self._solve(labelled)
+
+    def _solve(self, labelled: Labelled) -> None:
         samples, values = labelled.samples, labelled.values
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         self.names_ = estimator.common_names(rarefactions)
