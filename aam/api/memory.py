@@ -22,7 +22,8 @@ from aam.data.study import Inputs
 from aam.data.table import table_of_counts
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import read_distances
-from aam.io.metadata import Metadata, is_missing, make_metadata, may_be_missing, read_metadata
+from aam.io.metadata import Metadata, make_metadata, read_metadata
+from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
 from aam.io.text import difference

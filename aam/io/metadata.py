@@ -21,6 +21,14 @@ import numpy.typing as npt
 from aam.config import Missing
 from aam.errors import InputError, Problems, refuse, shown
 from aam.io.dates import TIME, read_dates
+from aam.io.missing import (
+    PUNCTUATION,
+    SENTINELS,
+    SHORT_CODES,
+    is_missing,
+    may_be_missing,
+    missing_codes,
+)
 from aam.io.text import (
     DIRECTIVE,
     MOST_LINES,
@@ -37,23 +45,6 @@ Kind = Literal["numeric", "categorical"]
 
 # Ids that QIIME 2 refuses, in any case, because they repeat the header.
 RESERVED_ID = re.compile(r"id|#?sample ?id|(sample|feature)[ -]?id|sample_name|#otu ?id", re.I)
-
-# Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R
-# write.
-INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
-MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "null", "<na>", "nat"})
-# Terms of `MISSING` with a reason, and errors of Excel, in English and German, and of LibreOffice.
-GAP = re.compile(rf"({'|'.join(INSDC)}):.*|#(n/a|nv|[a-z]+[!?]|div/0!|getting_data)|err:\d+", re.S)
-PUNCTUATION = re.compile(r"[-\u2010-\u2015\u2212.,:;?!*_/\\~'\"()\[\]<>|=#&%^`\u2026\s]+")
-# Words that may mean missing, without blanks and punctuation.
-DOUBTFUL = re.compile(
-    "none|nil|unk(nown)?|blank|empty|nr|na|nd|tb[da]|(no|missing)(data|value|response|answer)|"
-    "un(specified|determined|defined|available|recorded|assigned)|(non|in)applicable|"
-    "not(available|recorded|known|determined|reported|specified|done|measured|assessed|answered)"
-)
-# Numbers that stand for a missing value in many surveys: -9, 99, -777 and the like.
-SENTINELS = {float(digit * times) for digit in "789" for times in range(2, 6)}
-SENTINELS |= {-number for number in (7.0, 8.0, 9.0, *SENTINELS)}
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
 ARTIFACTS = {
@@ -78,20 +69,6 @@ BEFORE_NUMBER = re.compile(r"(?<=[^\W\d]) (?=\d)")
 PADDING = re.compile(r"(?<![\d.,])0+(?=\d)")
 
 log = logging.getLogger(__name__)
-
-
-def is_missing(value: str) -> bool:
-    """Return whether a cell says that there is no value: empty, a term of `MISSING` in any case, an
-    error of a spreadsheet, or punctuation only.
-    """
-    value = value.lower()
-    return value in MISSING or bool(GAP.fullmatch(value) or PUNCTUATION.fullmatch(value))
-
-
-def may_be_missing(value: str) -> bool:
-    """Return whether a cell holds a word that means missing in some studies."""
-    word = re.sub(r"[\W_]+", "", value.lower())
-    return not is_missing(value) and DOUBTFUL.fullmatch(word) is not None
 
 
 def is_number(value: str) -> bool:
@@ -256,18 +233,17 @@ class Metadata:
 
     def doubtful(self, name: str) -> list[str]:
         """Values of a column that may mean missing: words, and numbers such as -9 and 999 that lie
-        farther from the others than these from each other.
+        apart from the others (`missing_codes`) or stand among words.
         """
-        cells = set(self.present(name))
-        words = sorted(filter(may_be_missing, cells))
-        numbers = {float(cell): cell for cell in cells if is_number(cell)}
-        others = numbers.keys() - SENTINELS
-        if self.kinds[name] != "numeric" or len(others) < 2:
-            return words
-        low, high = min(others), max(others)
-        codes = sorted(numbers.keys() & SENTINELS)
-        odd = [x for x in codes if x < 0 <= low or max(low - x, x - high) > high - low]
-        return words + [numbers[number] for number in odd]
+        present = self.present(name)
+        words = sorted(filter(may_be_missing, set(present)))
+        numbers = [(float(cell), cell) for cell in present if is_number(cell)]
+        codes = {*missing_codes([number for number, _ in numbers])}
+        if 2 * len(numbers) < len(present) - len(words) and self.kinds[name] != "numeric":
+            values = {number for number, _ in numbers}
+            codes = values if values <= SENTINELS | SHORT_CODES else codes
+        cells = sorted({pair for pair in numbers if pair[0] in codes})
+        return words + [cell for _, cell in cells]
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
         """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
@@ -406,8 +382,10 @@ def make_metadata(
     declared = frozenset(name for name in columns if types.get(name))
     blank = frozenset(name for name in columns if schemes.get(name) in ("blank", "no-missing"))
     faults = dict[str, list[str]]()
-    named = (tuple(ids), dict(columns), {}, declared, blank, source, words)
-    metadata = Metadata(*named, faults=faults)
+    kinds = dict[str, Kind]()
+    metadata = Metadata(
+        tuple(ids), dict(columns), kinds, declared, blank, source, words, faults=faults
+    )
     if twice := repeated(ids):
         rows = f"{len(twice)} sample ids stand on several rows"
         problems.add(f"{source}: {rows}: {shown(twice)}; keep one")

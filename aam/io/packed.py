@@ -35,6 +35,9 @@ EXEMPT = 64 << 20
 
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 EXCEL = "; save a zip archive of Excel as tab-separated text in UTF-8 (.tsv)"
+MACOS = (
+    "; macOS unpacked and packed it again: take the original file, or run `zip -d FILE '__MACOSX*'`"
+)
 ZIP_MAGIC = b"PK\x03\x04"
 # NotImplementedError of zipfile is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
@@ -69,7 +72,8 @@ def _top_folder(entries: list[zipfile.ZipInfo], path: Path) -> str:
     count = f"{len(entries)} files in the archive, expected at most {MAX_FILES}"
     size = f"unpacks to {total} bytes, its largest file to {largest}"
     at_most = f"expected at most {allowed} and {MAX_FILE}; `qiime tools export` it if it is sound"
-    folders = f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}"
+    folders = f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one"
+    folders += MACOS if "__MACOSX" in roots else EXCEL
     no_uuid = f"top folder {roots[0]!r} of the archive is not a UUID; not a QIIME 2 archive{EXCEL}"
     out = f"{shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never"
     rules = {

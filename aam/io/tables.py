@@ -534,6 +534,13 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
         shape, entries = [len(document[axis]) for axis in ("rows", "columns")], document["data"]
         if document["shape"] != shape:
             raise InputError(f"{where}: 'shape' is {document['shape']!r:.60}, expected {shape}")
+        for axis, kind in (("columns", "sample"), ("rows", "feature")):
+            nameless = [x for x, entry in enumerate(document[axis], 1) if entry.get("id") is None]
+            if nameless:
+                lost = f"{len(nameless)} {kind} ids are null, the first is {kind} {nameless[0]}"
+                raise InputError(f"{where}: {lost}; name each {kind}")
+            for entry in document[axis]:
+                entry.setdefault("metadata", None)
         table = Table.from_json(document)
         samples, features = ([str(x) for x in table.ids(a)] for a in ("sample", "observation"))
         values = csr_array(table.matrix_data.T)

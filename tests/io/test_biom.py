@@ -48,7 +48,8 @@ UNREADABLE = "not a readable BIOM 1.0 table"
     ("change", "expected"),
     [
         ({"shape": [10**12, 10**12]}, "'shape' is [1000000000000, 1000000000000], expected [2, 2]"),
-        ({"rows": [{"name": "A"}, {"id": "C"}]}, f"{UNREADABLE} ('id')"),
+        ({"rows": [{"name": "A"}, {"id": "C"}]}, "1 feature ids are null, the first is feature 1"),
+        ({"columns": [{"id": "s1"}, {"id": None}]}, "1 sample ids are null, the first is sample 2"),
         ({"columns": None}, f"{UNREADABLE} (object of type"),
         ({"data": [[0, 0, 1], [2, 0, 1]]}, "index 2 exceeds"),
         ({"data": [[0, 0, 1], [0, -1, 1]]}, "negative"),

@@ -13,7 +13,8 @@ import skbio.metadata
 from skbio.metadata import NumericMetadataColumn, SampleMetadata
 
 from aam.errors import InputError
-from aam.io.metadata import Metadata, align, is_missing, is_number, may_be_missing, read_metadata
+from aam.io.metadata import Metadata, align, is_number, read_metadata
+from aam.io.missing import is_missing, may_be_missing
 from aam.io.packed import write_artifact
 from tests.refusals import refusal
 
@@ -243,10 +244,34 @@ GAPS = [
     *("-", "--", "?", ".", "...", "*", "/", "_", "\u2013", "(?)", "- -"),
 ]
 NO_GAPS = ["0", "nah", "nonetheless", "none: at all", "+", "++", "-1", "#1", "A-", "\u2640", "<5"]
+NO_GAPS += [
+    "not detected",
+    "absent",
+    "not present",
+    "control",
+    "DK",
+    "nonsmoker",
+    ".ab",
+    "a.b",
+    "99",
+]
 DOUBTS = [
     *("Not available", "NotAvailable", "N.A.", "ND", "no data", "unknown", "Not Recorded", "TBD"),
     *("None", "not_known", "n.d.", "Unspecified", "not-reported", "Nil", "blank", "No response"),
     *("not determined", "Unk.", "undetermined", "missing value", "NR"),
+    *(
+        "k.A.",
+        "keine Angabe",
+        "Keine Angaben",
+        "nicht verfügbar",
+        "weiß nicht",
+        "Sin dato",
+        "NS/NC",
+    ),
+    *("Desconocido", "não informado", "non renseigné", "Inconnue", "mancante", "nvt", "onbekend"),
+    *("okänd", "brak danych", "нет данных", "未知", "不明", "모름", "pending", "TBC", "not tested"),
+    *("Refused", "Don't know", "do not know", "Prefer not to say", "LabControl test", ".a", "ASKU"),
+    *("Patient declined", "NA_character_", "to be determined", "lost to follow-up"),
 ]
 
 
@@ -282,6 +307,20 @@ def test_further_missing_values_are_those_that_are_named(read):
         ("1 2 3 nd", ["nd"]),
         ("5 6 7 -9.0", ["-9.0"]),
         ("9 9 9", []),
+        ("21 34 58 66 99 99", ["99"]),
+        ("21 34 58 66 99", []),
+        ("1 2 1 2 9", ["9"]),
+        ("0 1 2 3 4 9", ["9"]),
+        ("0 4 8 9", []),
+        ("0 1 5 -1 -1", ["-1"]),
+        ("0 1 5 -1", []),
+        ("0.5 1 5 -1 -1", []),
+        ("7.5 6.9 8 999.0 999.0", ["999.0"]),
+        ("12 15 7777777", []),
+        ("Cesarean Vaginal Vaginal 99", ["99"]),
+        ("a b a c -9 999", ["-9", "999"]),
+        ("P1 P2 P3 P4 99 12", []),
+        ("gut k.A. .B Unbekannt", [".B", "Unbekannt", "k.A."]),
     ],
 )
 def test_values_that_may_mean_missing(read, cells, doubtful):
@@ -323,3 +362,22 @@ def test_align_never_keeps_nothing(table, missing):
         align, table, ["x1", "x2"], ["age"], missing=missing
     )
     assert "no column 'ag'" in refusal(align, table, ["s1"], ["ag"], missing=missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (",sample-id,age\n0,s1,3\n1,s2,4\n", "the ids are in column 'sample-id'; delete the first"),
+        ("Unnamed: 0,SampleID,age\n1,s1,3\n2,s2,4\n", "the ids are in column 'SampleID'"),
+        ("id\tage\n#s1\t3\n#s2\t4\n", "all 2 rows begin with #, such as '#s1'"),
+        ("id\tage\n" + "s1\t3\t4\n" * 2, "column 3 has values and no name"),
+    ],
+)
+def test_the_cause_is_named(read, text, expected):
+    assert expected in refusal(read, text)
+
+
+def test_a_data_column_without_a_name_at_the_end_is_left_out(read, caplog):
+    metadata = read("id\tage\t\ns1\t3\tx\ns2\t4\ty\n")
+    assert metadata.columns == {"age": ("3", "4")}
+    assert "1 columns have no name: column 3; left out" in caplog.text

@@ -109,6 +109,7 @@ def test_another_type_is_named_with_the_reason(tmp_path):
         (packed(GOOD | {"/etc/passwd": "x"}), "2 folders at the top"),
         (packed(GOOD | {"../evil": "x"}), "2 folders at the top"),
         (packed(GOOD | {"stray": "x"}), "2 folders at the top"),
+        (packed(GOOD | {"__MACOSX/._x": "x"}), "macOS unpacked and packed it again"),
         (packed({"readme/x": "1"}), "'readme' of the archive is not a UUID"),
         (packed({}), "top folder '' of the archive is not a UUID"),
         (packed(WITHOUT["VERSION"]), "no usable VERSION"),
