@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from aam.api.memory import inputs_of, options_with, path_of
-from aam.config import FineTuneConfig, PretrainConfig
-from aam.data.splits import Split, Subset, make_splits, split_columns
+from aam.config import DataConfig, FineTuneConfig, PretrainConfig
+from aam.data.splits import Split, Subset, classes_not_learned, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
-from aam.data.targets import Covariates, Targets, fit_labels
+from aam.data.targets import Covariates, Targets, classes_of_few_groups, fit_labels, sorted_labels
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, prepare_device
 from aam.engine.run import RunDirectory
@@ -59,9 +58,6 @@ Pretraining = Folds[PretrainConfig]
 # (docs/prepare-data.md).
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
-
-# Folds of a study of few groups leave a class of two groups only one to learn from.
-FEW_GROUPS, LEAST_GROUPS_OF_CLASS = 30, 3
 
 # Samples up to which a report compares the model with strong baselines.
 MOST_BASELINE_ROWS = MOST_ROWS
@@ -131,7 +127,25 @@ def _finish(
             collected.add(split, model)
     if saved is not None:
         collected.models[run.path] = saved
-    collected.write()
+    collected.write(_unjudged(folds))
+
+
+def _unjudged(folds: Training) -> str:
+    """Why no sample is held out, and the option that holds some out; empty text if one is."""
+    if any(split.held_out for split in folds.splits):
+        return ""
+    data, ids = folds.config.data, folds.study.table.sample_ids
+    groups = _groups(data, not_none(folds.study.metadata), ids)
+    unit = data.group_column or "samples"
+    reason = f"{groups} {unit} are too many for folds, and too few for a test subset, by default"
+    if data.split is not None:
+        reason = f"{data.split} holds no sample out"
+    elif data.test_size is not None:
+        reason = f"--test-size is {data.test_size:g}"
+    elif groups < LEAST_GROUPS_FOR_FOLDS:
+        reason = f"{groups} {unit} are fewer than the {LEAST_GROUPS_FOR_FOLDS} of folds by default"
+    remedy = f"; --cv {min(groups, DEFAULT_FOLDS)} tests each sample once" if groups > 1 else ""
+    return f"No held-out evaluation: {reason}{remedy}"
 
 
 def _fit_all(folds: Training, run: RunDirectory) -> SavedModel | None:
@@ -191,7 +205,7 @@ def load_folds(
     required = [*named, *split_columns(config.data)]
     optional = [*covariates.columns, *filter(None, [config.data.group_column])]
     of_kinds = (named, config.targets.classifier, covariates.numeric_columns)
-    columns = MetadataColumns(required, optional, *of_kinds)
+    columns = MetadataColumns(required, optional, *of_kinds, learned=True)
     inputs = inputs or read_inputs(config.data, columns)
     if not is_deep:
         # Before the depth is chosen, which keeps most training samples of each class.
@@ -204,7 +218,8 @@ def load_folds(
         raise InputError(f"--study-column {config.data.study_column}: {what}; {remedy}")
     if is_deep:
         study.require_sequences()
-    splits = make_splits(study, config.data, config.runtime.seed)
+    study, splits = _learnable_splits(study, config.data, config.runtime.seed)
+    config = with_kept_weights(config, study)
     samples, asvs = study.table.shape
     strong = _is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
     strong &= not in_memory and any(split.held_out for split in splits)
@@ -240,12 +255,11 @@ def _choose_folds(
     for column in required:
         values = metadata.values(column, ids)
         ids = [name for name, value in zip(ids, values, strict=True) if value is not None]
-    named = ids if data.group_column is None else metadata.groups(data.group_column, ids)
-    groups, asvs = len(set(named)), sum(len(table.feature_ids) for table in inputs.tables)
-    if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
+    total, asvs = _groups(data, metadata, ids), sum(len(x.feature_ids) for x in inputs.tables)
+    groups = _groups(data, metadata, _learnable(config, metadata, ids))
+    if not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
         return config
-    if rare := _rare_class(config, metadata, ids, named):
-        log.info("no folds: class %s; all samples are learned from", rare)
+    if total < LEAST_GROUPS_FOR_FOLDS or groups < DEFAULT_FOLDS:
         return config
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     own = ", --cv fold takes the column fold" if "fold" in metadata.kinds else ""
@@ -254,20 +268,47 @@ def _choose_folds(
     return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS)))
 
 
-def _rare_class(
-    config: FineTuneConfig, metadata: Metadata, ids: Sequence[str], groups: Sequence[str]
-) -> str:
-    """Name a class in too few groups for folds of a study of few groups; else empty text."""
-    if len(set(groups)) >= FEW_GROUPS:
-        return ""
-    for column in config.targets.metadata_column:
-        if metadata.kinds[column] == "numeric" and not config.targets.classifier:
-            continue
-        classes = pd.Series(list(map(str, metadata.values(column, ids))))
-        number = pd.Series([*groups]).groupby(classes, sort=False).nunique()
-        if number.min() < LEAST_GROUPS_OF_CLASS:
-            return f"{number.idxmin()!r} of {column!r} has {number.min()}"
-    return ""
+def _groups(data: DataConfig, metadata: Metadata, ids: Sequence[str]) -> int:
+    """Number of groups of samples."""
+    return len(set(ids if data.group_column is None else metadata.groups(data.group_column, ids)))
+
+
+def _learnable(config: FineTuneConfig, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+    """Samples with a number to predict, or a class of enough groups."""
+    columns, rest = config.targets.metadata_column, dict.fromkeys(ids)
+    if not config.targets.classifier:
+        columns = tuple(name for name in columns if metadata.kinds[name] != "numeric")
+    few = classes_of_few_groups(metadata, columns, ids, config.data.group_column)
+    if len(columns) < len(config.targets.metadata_column):
+        return list(ids)
+    for name in columns:
+        pairs = zip(ids, metadata.values(name, ids), strict=True)
+        rest = {x: None for x, label in pairs if x in rest and label in few.get(name, ())}
+    return [name for name in ids if name not in rest]
+
+
+def _learnable_splits(study: Study, data: DataConfig, seed: int) -> tuple[Study, tuple[Split, ...]]:
+    """The splits of a study, without the classes that one of them cannot learn."""
+    splits = make_splits(study, data, seed)
+    while left_out := classes_not_learned(splits, study.selection.classes):
+        study = study.without_classes(left_out)
+        splits = make_splits(study, data, seed)
+    return study, splits
+
+
+def with_kept_weights(config: FineTuneConfig, study: Study) -> FineTuneConfig:
+    """The options without the ``--class-weights`` of classes that are left out."""
+    weights, left_out = config.targets.class_weights, study.selection.left_out
+    if len(weights) < 2 or len(study.selection.classes) != 1 or not left_out:
+        return config
+    ((name, class_of),) = study.selection.classes.items()
+    labels = {label for label in class_of.values() if label is not None}
+    every = sorted_labels(not_none(study.metadata), name, [*labels, *left_out[name]])
+    if len(every) != len(weights):
+        return config
+    pairs = zip(every, weights, strict=True)
+    kept = tuple(weight for label, weight in pairs if label in labels)
+    return replace(config, targets=replace(config.targets, class_weights=kept))
 
 
 # --- targets -------------------------------------------------------------------------------------
@@ -319,7 +360,11 @@ def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Sp
     subset = f"--best-metric {metric}: the validation subset{of_fold} holds one value of"
     why = "so that no epoch is the best; take another metric or a larger --validation-size"
     pairs = zip(specs, values[rows].T, strict=True)
-    constant = [spec.name for spec, column in pairs if len(np.unique(column)) < 2]
+    known = [
+        (spec.name, column[column >= 0 if is_auroc else ~np.isnan(column)])
+        for spec, column in pairs
+    ]
+    constant = [name for name, column in known if len(np.unique(column)) < 2]
     return [f"{subset} {name!r} only, {why}" for name in constant]
 
 

@@ -34,6 +34,8 @@ Groups = Sequence[str] | None
 Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
 
 Rows = npt.NDArray[np.int64]
+# The class of each sample, None where it is missing, by target column.
+Classes = Mapping[str, Mapping[str, str | None]]
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
 # The second column kept its name when the word for its values became subset.
@@ -390,7 +392,6 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
         chosen = samples, validation_size
         if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in found):
             break
-    # A class that cannot be learned is refused when it is fitted.
     if not found:
         raise errors[0]
     if chosen != choices[0]:
@@ -409,18 +410,38 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     return found
 
 
-def _can_be_learned(
-    split: Split, classes: Mapping[str, Mapping[str, str | None]], by_folds: bool
-) -> bool:
+def _can_be_learned(split: Split, classes: Classes, by_folds: bool) -> bool:
     """Return whether every class has two training samples; without folds, the labels of test
     samples decide nothing.
     """
     asked = split.sample_ids if by_folds else split.ids("train") + split.ids("validation")
-    for label_of in classes.values():
+    return not _classes_of_few_samples(split, classes, asked)
+
+
+def _classes_of_few_samples(
+    split: Split, classes: Classes, ids: Iterable[str]
+) -> dict[str, set[str]]:
+    """The classes of the samples `ids` that have fewer than two training samples, by column."""
+    few = dict[str, set[str]]()
+    for name, label_of in classes.items():
         trained = Counter(map(label_of.get, split.ids("train")))
-        if any(trained[label] < 2 for label in {*map(label_of.get, asked)} - {None}):
-            return False
-    return True
+        labels = {label for label in map(label_of.get, ids) if label is not None}
+        if rare := {label for label in labels if trained[label] < 2}:
+            few[name] = rare
+    return few
+
+
+def classes_not_learned(splits: Sequence[Split], classes: Classes) -> dict[str, dict[str, str]]:
+    """Classes that a split leaves too few training samples of, and the reason, by column."""
+    reasons = dict[str, dict[str, str]]()
+    for split in splits:
+        of_fold = f" where fold {split.test_fold} is held out" if split.test_fold else ""
+        for name, labels in _classes_of_few_samples(split, classes, split.sample_ids).items():
+            for label in sorted(labels):
+                ids = [x for x in split.sample_ids if classes[name].get(x) == label]
+                few = f"has fewer than 2 training samples{of_fold} ({shown(ids)})"
+                reasons.setdefault(name, {}).setdefault(label, few)
+    return reasons
 
 
 def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> list[str]:

@@ -29,7 +29,7 @@ from aam.data.table import (
     select_samples,
     without_samples,
 )
-from aam.data.targets import Covariates, Labels
+from aam.data.targets import Covariates, Labels, LeftOut, classes_of_few_groups, without_classes
 from aam.data.tokens import Tokens, encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, Tile, read_distances
@@ -139,7 +139,8 @@ class MetadataColumns:
 
     Every sample needs a value in the `required` columns and a row for the `optional` columns.
     Classes of `targets` keep 90 % of their training samples when the depth is chosen; `classifier`:
-    numeric targets hold classes. `numeric` are covariates that are numbers.
+    numeric targets hold classes. `numeric` are covariates that are numbers. To be `learned`, a
+    class needs a few groups of samples; others are left out.
     """
 
     required: Sequence[str] = ()
@@ -147,6 +148,7 @@ class MetadataColumns:
     targets: Sequence[str] = ()
     classifier: bool = False
     numeric: Sequence[str] = ()
+    learned: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +181,12 @@ class Selection:
         The first target column, whose values are spread evenly over the subsets.
     excluded : tuple of str
         Samples of the file that ``--exclude`` leaves out.
+    left_out : dict
+        Why a class is left out, by target column and class.
+    has_numbers : bool
+        Whether a target is a number, so that each sample has a target without its class too.
+    without_target : int
+        Number of samples that have no target without the classes that are left out.
     """
 
     of_file: tuple[str, ...] = ()
@@ -187,6 +195,29 @@ class Selection:
     classes: dict[str, dict[str, str | None]] = field(default_factory=dict)
     target: str | None = None
     excluded: tuple[str, ...] = ()
+    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
+    has_numbers: bool = False
+    without_target: int = 0
+
+    def without(self, left_out: LeftOut) -> Selection:
+        """The selection without some classes, and without the samples that have no other target."""
+        if not left_out:
+            return self
+        reasons, classes = dict(self.left_out), dict(self.classes)
+        for name, of_column in left_out.items():
+            reasons[name] = {**reasons.get(name, {}), **of_column}
+            pairs = self.classes[name].items()
+            classes[name] = {x: None if label in of_column else label for x, label in pairs}
+        kept = tuple(
+            name
+            for name in self.aligned
+            if self.has_numbers or any(class_of[name] is not None for class_of in classes.values())
+        )
+        without_target = self.without_target + len(self.aligned) - len(kept)
+        classes = {name: {x: class_of[x] for x in kept} for name, class_of in classes.items()}
+        return replace(
+            self, aligned=kept, classes=classes, left_out=reasons, without_target=without_target
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,6 +296,31 @@ class Study:
     def reference_width(self) -> int:
         """Numbers of each sample on the reference; 0 without one."""
         return 0 if self.reference is None else self.reference.width
+
+    def at(self, ids: Sequence[str]) -> Study:
+        """The study of some of its samples."""
+        rows = self.rows(ids)
+        return replace(
+            self,
+            table=select_samples(self.table, ids),
+            labels=self.labels.at(rows),
+            origin=self.origin[rows],
+            matrix=None if self.matrix is None else self.matrix.select(ids),
+        )
+
+    def without_classes(self, left_out: LeftOut) -> Study:
+        """The study without some classes of its targets, which are logged; samples without another
+        target are left out.
+
+        Raises `InputError`: fewer than two classes of a column are left.
+        """
+        if not left_out or self.metadata is None:
+            return self
+        metadata = without_classes(self.metadata, left_out, self.table.sample_ids)
+        selection = self.selection.without(left_out)
+        kept = set(selection.aligned)
+        study = self.at([name for name in self.table.sample_ids if name in kept])
+        return replace(study, metadata=metadata, selection=selection)
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Values of a metadata column as text, '' where missing; None without a name or metadata.
@@ -370,13 +426,13 @@ def make_study(
             tables.append(fit_length(table, max_bp, config.trim, of_model))
     problems.raise_if_any()
     whole, origin = _joined(tables, inputs.names)
-    aligned, selection = _with_metadata(whole, inputs.metadata, columns, config)
-    if inputs.metadata is not None and selection.target and training is None and not of_model:
-        checks.warn_of_donors(aligned, inputs.metadata, columns.targets, config)
+    aligned, selection, metadata = _with_metadata(whole, inputs.metadata, columns, config)
+    if metadata is not None and selection.target and training is None and not of_model:
+        checks.warn_of_donors(aligned, metadata, columns.targets, config)
     depth, ids = config.rarefy_depth, aligned.sample_ids
     if depth is None:
         if selection.classes and training is None:
-            splits = split_samples(inputs.metadata, config, ids, seed, selection)
+            splits = split_samples(metadata, config, ids, seed, selection)
             training = {name for split in splits for name in split.ids("train")}
         depth = choose_depth(aligned, selection.classes, training)
     table, dropped = deep_enough(aligned, depth, of_model)
@@ -394,20 +450,26 @@ def make_study(
     if inputs.excluded:
         selection = replace(selection, of_file=inputs.of_file, excluded=inputs.excluded)
     made = (table, depth, seed, config, labels, parts, kept)
-    return Study(*made, matrix, inputs.metadata, selection)
+    study = Study(*made, matrix, metadata, selection)
+    if metadata is None or not columns.learned:
+        return study
+    # Samples below the depth may have been all of a group.
+    names = (metadata, [*selection.classes], table.sample_ids, config.group_column)
+    return study.without_classes(classes_of_few_groups(*names))
 
 
 def _with_metadata(
     table: AmpliconTable, metadata: Metadata | None, columns: MetadataColumns, config: DataConfig
-) -> tuple[AmpliconTable, Selection]:
+) -> tuple[AmpliconTable, Selection, Metadata | None]:
     """Select the samples that have what is required of their metadata, with their classes by target
-    column; warn of odd values, and of classes that are lost.
+    column; warn of odd values, and of classes that are lost. Classes of too few groups are left out
+    of the metadata.
     """
     asked, every = [*columns.required, *columns.optional], table.sample_ids
     if metadata is None:
         if asked:
             raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
-        return table, Selection(every, every)
+        return table, Selection(every, every), None
     metadata.require(asked)
     ids = align(metadata, every, columns.required, config.missing)
     targets, classifier = columns.targets, columns.classifier
@@ -428,8 +490,12 @@ def _with_metadata(
             what = f"no sample of {name} {lost!r} is left: all {samples} lack other metadata"
             log.warning("warning: %s", what)
     classes = {name: dict(zip(ids, metadata.values(name, ids), strict=True)) for name in names}
-    target = targets[0] if targets else None
-    return select_samples(table, ids), Selection(every, tuple(ids), {}, classes, target)
+    target, has_numbers = targets[0] if targets else None, len(names) < len(set(targets))
+    selection = Selection(every, tuple(ids), {}, classes, target, has_numbers=has_numbers)
+    if columns.learned:
+        left_out = classes_of_few_groups(metadata, names, ids, group)
+        metadata, selection = without_classes(metadata, left_out, ids), selection.without(left_out)
+    return select_samples(table, selection.aligned), selection, metadata
 
 
 def _parts(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -19,6 +21,8 @@ from aam.errors import InputError, Problems, reworded, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import typed
 
+log = logging.getLogger("aam")
+
 Kind = Literal["numeric", "class"]
 LOG: Transform = "log-zscore"
 Floats = npt.NDArray[np.float64]
@@ -27,6 +31,10 @@ Reals = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 MAX_CLASSES = 100
+# A class of fewer groups cannot be learned in each fold and tested in another.
+LEAST_GROUPS_OF_CLASS = 3
+# Maximum number of classes that a message names.
+MOST_NAMED = 5
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
 
@@ -160,6 +168,79 @@ def _transformed(metadata: Metadata, name: str, ids: Ids, transform: Transform) 
     return np.log1p(values)
 
 
+# --- classes that cannot be learned -------------------------------------------------------------
+
+# The reason why a class is left out, by column and class.
+LeftOut = Mapping[str, Mapping[str, str]]
+
+
+def classes_of_few_groups(
+    metadata: Metadata, columns: Ids, ids: Ids, group_column: str | None
+) -> dict[str, dict[str, str]]:
+    """Classes of the samples `ids` in fewer than `LEAST_GROUPS_OF_CLASS` groups, and the number of
+    groups in words, by column.
+
+    A sample is its own group without a `group_column`. A column of one class, or of more than
+    `MAX_CLASSES`, has none.
+    """
+    groups, result = ids, dict[str, dict[str, str]]()
+    if group_column is not None:
+        groups = metadata.groups(group_column, ids)
+    for name in columns:
+        frame = pd.DataFrame({"class": metadata.values(name, ids), "group": groups, "id": ids})
+        by_class = frame.groupby("class")
+        if not 1 < by_class.ngroups <= MAX_CLASSES:
+            continue
+        for label, rows in by_class:
+            if (number := rows["group"].nunique()) < LEAST_GROUPS_OF_CLASS:
+                few = f"is in {number} group{'s' if number > 1 else ''}, fewer than 3"
+                result.setdefault(name, {})[str(label)] = f"{few} ({shown(rows['id'])})"
+    return result
+
+
+def left_out_in_words(source: str, left_out: LeftOut) -> list[str]:
+    """Name the classes that are left out, by column, and the option if they mean a missing
+    value.
+    """
+    sentences = []
+    for name, reasons in left_out.items():
+        listed = [f"class {label!r} {reason}" for label, reason in reasons.items()]
+        more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+        of_name = f"{source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
+        words = shlex.join([*reasons][:MOST_NAMED])
+        remedy = f"if it means a missing value, pass --missing-values {words} --missing drop"
+        sentences.append(f"{of_name}: left out of folds, learning and predictions; {remedy}")
+    return sentences
+
+
+def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata:
+    """The metadata in which the classes `left_out` are missing; they are logged.
+
+    Raises `InputError`: a column of which fewer than two classes are left, or of dates and numbers
+    with units, which are no classes.
+    """
+    if not left_out:
+        return metadata
+    problems = []
+    for name, reasons in left_out.items():
+        where = f"{metadata.source}: column {name!r}"
+        left = sorted({*metadata.values(name, ids)} - {None, *reasons})
+        if reason := metadata.not_read(name):
+            problems.append(f"{where} {reason}")
+        elif len(left) < 2:
+            few = f"has {'one class' if left else 'no class'} that can be learned"
+            few += f", {left[0]!r}" if left else ""
+            listed = "; ".join(f"class {label!r} {why}" for label, why in [*reasons.items()][:5])
+            remedy = f"two classes of {LEAST_GROUPS_OF_CLASS} groups or more are needed: merge "
+            remedy += "classes, or choose another column"
+            problems.append(f"{where} {few}: {listed}; {remedy}")
+    if problems:
+        raise InputError(*problems)
+    for sentence in left_out_in_words(metadata.source, left_out):
+        log.warning("warning: %s", sentence)
+    return metadata.without(left_out)
+
+
 def fit_targets(metadata: Metadata, config: TargetConfig, train_ids: Ids) -> Targets:
     """Fit one target per metadata column on the training samples: numbers, or the classes of a text
     column. With the option classifier the distinct values of a numeric column are classes too.
@@ -193,15 +274,21 @@ def _check_varied(present: Collection[object], n: int, where: str) -> None:
         raise InputError(f"{where} is {value} for {of}; choose another column or split")
 
 
+def sorted_labels(metadata: Metadata, name: str, labels: Iterable[str]) -> list[str]:
+    """The classes of a column in order: as numbers if they are, unless declared as text."""
+    ordered = sorted(labels)
+    if all(map(is_number, ordered)) and name not in metadata.declared:
+        ordered.sort(key=float)
+    return ordered
+
+
 def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
     present = [value for value in metadata.values(name, ids) if value is not None]
     where, counts = f"{metadata.source}: column {name!r}", Counter(present)
-    labels = sorted(counts)
+    labels = sorted_labels(metadata, name, counts)
     single = [label for label in labels if counts[label] == 1]
     if (len(labels) > MAX_CLASSES or single) and (reason := metadata.not_read(name)):
         raise InputError(f"{where} {reason}")
-    if all(map(is_number, labels)) and name not in metadata.declared:
-        labels.sort(key=float)
     if len(labels) > MAX_CLASSES:
         problem = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
         remedy = f"expected at most {MAX_CLASSES} classes; --classifier is for classes, not numbers"
@@ -345,6 +432,11 @@ class Labels:
     label: Ints
     category: Ints
     covariate: Reals
+
+    def at(self, rows: Ints) -> Labels:
+        """Labels of the samples at some rows."""
+        parts = (self.target, self.label, self.category, self.covariate)
+        return Labels(*(part[rows] for part in parts))
 
     @classmethod
     def none(cls, samples: int) -> Labels:

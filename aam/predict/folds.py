@@ -348,10 +348,10 @@ def run_folds(
                 if not (shared and (run.path / RESULTS).is_file()):
                     finish(folds, run, models, warnings)
 
-        study, data = folds.study, folds.data
+        study, data, selection = folds.study, folds.data, folds.study.selection
         facts = {"device": str(folds.device), "ranks": world.size, "depth": study.depth}
-        facts |= {"dropped_samples": study.selection.dropped, "decisions": folds.decisions}
-        facts |= {"excluded_samples": study.selection.excluded} if study.selection.excluded else {}
+        facts |= {"dropped_samples": selection.dropped, "decisions": folds.decisions}
+        facts |= {"excluded_samples": selection.excluded, "left_out_classes": selection.left_out}
         return RunPlan(
             options=to_dict(folds.config),
             files=_files(folds.config.train, data),

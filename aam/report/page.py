@@ -80,7 +80,8 @@ class ReportData:
     and `encoder_figures` are those of pretraining, `curves` those of training, `around` is how the
     samples lie to each other; `audits` and `learning_curves` are by target, and so is `dropped`:
     the number of samples of each class, and of those that reach the depth. `warnings` are about the
-    data; `explain_command` adds importances to the report, which has no place for them without it.
+    data; `explain_command` adds importances to the report, which has no place for them without it;
+    `unjudged` says why no sample was held out.
     """
 
     title: str
@@ -98,6 +99,7 @@ class ReportData:
     warnings: tuple[str, ...] = ()
     explain_command: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)
+    unjudged: str = ""
 
     @cached_property
     def figures_of_target(self) -> dict[str, list[Figure]]:
@@ -393,7 +395,8 @@ def introduction(results: ReportData) -> str:
             "The encoder learned without labels. On samples and ASVs that it has not seen, it is "
         )
         return f"{text}compared with rules that need no model. To predict a column, use aam train."
-    return "No sample was held out, so nothing is judged: --test-size or --cv holds samples out."
+    usual = "No sample was held out, so nothing is judged: --test-size or --cv holds samples out"
+    return f"{results.unjudged or usual}."
 
 
 def report_html(results: ReportData) -> str:

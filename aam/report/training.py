@@ -14,7 +14,7 @@ from typing import Any
 from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig, TargetConfig
 from aam.data.splits import Split, fold_column
 from aam.data.study import Study, lost_classes
-from aam.data.targets import fit_targets
+from aam.data.targets import fit_targets, left_out_in_words
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.predictions import Columns, PredictionTable, Subset, joined, write_predictions
@@ -76,12 +76,16 @@ class TrainingReport:
             asvs = prepared.encoded.encode(saved.network, study, prepared.device, config.runtime)
         self.held_out.append(predict_rows(saved, *of, asvs, studies))
 
-    def write(self) -> None:
-        """Write predictions.tsv, report.html, figures/ and metrics.json."""
-        write_results(self.path, self._report_data(self._results()))
+    def write(self, unjudged: str = "") -> None:
+        """Write predictions.tsv, report.html, figures/ and metrics.json; `unjudged` says why no
+        sample is held out.
+        """
+        write_results(self.path, self._report_data(self._results(), unjudged))
         log.info("report: %s", seen_from_here(self.path / "report.html"))
+        if unjudged:
+            log.warning("%s", unjudged)
 
-    def _report_data(self, targets: tuple[Evaluation, ...]) -> ReportData:
+    def _report_data(self, targets: tuple[Evaluation, ...], unjudged: str) -> ReportData:
         """Contents of the report of the run and its targets."""
         prepared, config, study = self.prepared, self.prepared.config, self.prepared.study
         named = [result.names.target for result in targets]
@@ -113,14 +117,21 @@ class TrainingReport:
             ),
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
+            unjudged=unjudged,
         )
 
     def _audits(self, targets: Sequence[str]) -> dict[str, Audit]:
         """The audit of each target."""
         data, classifier = self.prepared.config.data, self.prepared.config.targets.classifier
         whole, study = fold_column(data) if data.cv else None, self.prepared.study
-        audited = partial(make_audit, study, classifier=classifier, group_column=data.group_column)
-        return {name: audited(target=name, fold_column=whole) for name in targets}
+        audited = partial(make_audit, classifier=classifier, group_column=data.group_column)
+        audits = dict[str, Audit]()
+        for name in targets:
+            ids, class_of = study.table.sample_ids, study.selection.classes.get(name)
+            if class_of is not None:
+                ids = tuple(x for x in ids if class_of[x] is not None)
+            audits[name] = audited(study.at(ids), target=name, fold_column=whole)
+        return audits
 
     def _learning_curves(self, targets: Sequence[str]) -> dict[str, LearningCurve]:
         """The learning curves of the targets, if they are asked for."""
@@ -229,8 +240,9 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
     if dropped := len(study.selection.dropped):
         few = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
         texts.append(f"{few} and are left out.")
-    if study.metadata is not None and len(kept) < len(every):
-        text = f"{len(every) - len(kept)} of {len(every)} samples of the table lack needed metadata"
+    lacking = len(every) - len(kept) - study.selection.without_target
+    if study.metadata is not None and lacking:
+        text = f"{lacking} of {len(every)} samples of the table lack needed metadata"
         text += " and are left out"
         for result in targets:
             name, labels = result.names.target, result.predictions.labels
@@ -238,6 +250,7 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
             text += f", among them all of {name} {shown(lost)}" if lost else ""
         texts.append(text)
     if study.metadata is not None:
+        texts += left_out_in_words(study.metadata.source, study.selection.left_out)
         texts += study.metadata.read_as_text(study.metadata.columns)
     return texts
 

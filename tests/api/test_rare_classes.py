@@ -1,0 +1,180 @@
+"""Classes in too few groups are left out of folds, learning and predictions; others keep theirs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import aam
+from aam.api.memory import inputs_of, options_with
+from aam.api.training import (
+    check_targets,
+    fit_model,
+    load_folds,
+    split_of_all,
+    supervise,
+    with_kept_weights,
+)
+from aam.config import FineTuneConfig
+from aam.training.pretrain import Place
+from tests.refusals import refusal
+
+FEATURES = 20
+
+
+def table_of(metadata: pd.DataFrame) -> pd.DataFrame:
+    """Reads of the samples of some metadata, 900 to 1,500 each."""
+    rng = np.random.default_rng(3)
+    shares = rng.dirichlet(np.full(FEATURES, 0.5), len(metadata))
+    counts = [rng.multinomial(rng.integers(900, 1500), row) for row in shares]
+    return pd.DataFrame(counts, metadata.index, [f"F{number}" for number in range(FEATURES)])
+
+
+def study_of(groups: int, per_group: int = 2, rare: str = "unsure") -> pd.DataFrame:
+    """Metadata of groups of two classes, and a class of the two samples of the last group."""
+    rows = np.arange(groups * per_group)
+    metadata = pd.DataFrame(index=[f"s{row:03d}" for row in rows])
+    metadata["host"] = [f"h{row // per_group}" for row in rows]
+    metadata["birth"] = np.where(rows // per_group % 2, "vaginal", "section")
+    metadata["diet"] = np.where(rows // per_group % 3, "milk", "mixed")
+    metadata["age"] = rows % 7 + 0.5
+    metadata["plate"] = [f"p{row // per_group % 4}" for row in rows]
+    metadata.loc[metadata.index[-per_group:], "birth"] = rare
+    return metadata
+
+
+def folds_of(metadata: pd.DataFrame, table: pd.DataFrame | None = None, **options):
+    table = table_of(metadata) if table is None else table
+    options = {"metadata_column": ("birth",), "rarefy_depth": 500, **options}
+    read = {"table": table, "metadata": metadata}
+    config = options_with(FineTuneConfig(), options, "test", **read)
+    folds = load_folds(config, inputs=inputs_of(config, **read, columns=options["metadata_column"]))
+    check_targets(folds)
+    return folds
+
+
+def held_out_times(folds) -> Counter[str]:
+    return Counter(name for split in folds.splits for name in split.ids("test"))
+
+
+@pytest.mark.parametrize("groups", [11, 17, 29, 31, 90])
+def test_a_class_of_one_group_removes_no_evaluation_whatever_the_size(groups, caplog):
+    metadata = study_of(groups)
+    folds = folds_of(metadata, group_column="host")
+    assert len(folds.splits) == 5
+    assert held_out_times(folds) == Counter(metadata.index[:-2])
+    learned = [*folds.splits, split_of_all(folds)]
+    assert not {name for split in learned for name in split.sample_ids} & {*metadata.index[-2:]}
+    last = ", ".join(map(repr, metadata.index[-2:]))
+    assert f"column 'birth': class 'unsure' is in 1 group, fewer than 3 ({last})" in caplog.text
+    assert "--missing-values unsure --missing drop" in caplog.text
+    assert folds.study.selection.left_out["birth"].keys() == {"unsure"}
+
+
+def test_classes_are_counted_after_the_depth(caplog):
+    metadata = study_of(20)
+    metadata.loc[["s001", "s005", "s009"], "birth"] = "forceps delivery"
+    table = table_of(metadata)
+    table.loc["s005"] //= 4
+    folds = folds_of(metadata, table, group_column="host", rarefy_depth=800)
+    assert "class 'forceps delivery' is in 2 groups, fewer than 3 ('s001', 's009')" in caplog.text
+    assert "--missing-values 'forceps delivery' --missing drop" in caplog.text
+    assert held_out_times(folds) == Counter(set(metadata.index[:-2]) - {"s001", "s005", "s009"})
+    table.loc["s005"] *= 4
+    of_three = folds_of(metadata, table, group_column="host", rarefy_depth=800)
+    assert of_three.study.selection.left_out["birth"].keys() == {"unsure"}
+
+
+@pytest.mark.parametrize("other", ["diet", "age"])
+def test_a_sample_without_its_class_serves_the_other_target(other):
+    metadata = study_of(14)
+    metadata.loc["s000", "diet"] = "soy" if other == "diet" else "milk"
+    columns = ("birth", other)
+    folds = folds_of(metadata, group_column="host", metadata_column=columns)
+    assert held_out_times(folds) == Counter(metadata.index)
+    study, targets, _ = supervise(folds, folds.splits[0].ids("train"))
+    by_name = {spec.name: spec.labels for spec in targets.specs}
+    assert by_name["birth"] == ("section", "vaginal")
+    places = study.rows(["s000", "s027"])
+    assert study.labels.label[places, 0].tolist() == [0, -1]
+    if other == "diet":
+        assert by_name["diet"] == ("milk", "mixed")
+        assert study.labels.label[places, 1].tolist()[0] == -1
+    else:
+        assert np.isfinite(study.labels.target).all()
+    # A sample that is rare in all targets is left out.
+    metadata.loc["s027", "diet"] = "soy"
+    left = 28 if other == "age" else 27
+    assert len(folds_of(metadata, group_column="host", metadata_column=columns).study.table) == left
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"test_size": 0.25, "group_column": "host"},
+        {"test_size": 0.0, "group_column": "host"},
+        {"cv": "plate"},
+        {"cv": "3"},
+        {"split_column": "plate", "test_fold": "p1"},
+        {"study_column": "plate", "group_column": "host"},
+        {"group_column": "host", "classifier": True, "metadata_column": ("code",)},
+    ],
+)
+def test_every_way_to_split_leaves_the_class_out(options):
+    metadata = study_of(16)
+    metadata["code"] = metadata["birth"].map({"section": "1", "vaginal": "2", "unsure": "99"})
+    folds = folds_of(metadata, **options)
+    ids = {name for split in folds.splits for name in split.sample_ids}
+    assert ids == {*metadata.index[:-2]}
+    _, targets, _ = supervise(folds, folds.splits[0].ids("train"))
+    assert len(targets.classes[0].labels) == 2
+
+
+def test_a_class_that_one_fold_holds_alone_is_left_out(caplog):
+    metadata = study_of(16, rare="section")
+    metadata.loc[metadata["plate"] == "p2", "birth"] = "forceps"
+    folds = folds_of(metadata, group_column="host", cv="plate")
+    assert (
+        "class 'forceps' has fewer than 2 training samples where fold p2 is held out" in caplog.text
+    )
+    assert {split.test_fold for split in folds.splits} == {"p0", "p1", "p3"}
+
+
+def test_a_column_of_which_one_class_is_left_is_refused():
+    metadata = study_of(12)
+    metadata["birth"] = ["vaginal"] * 20 + ["section", "section", "forceps", "forceps"]
+    message = refusal(folds_of, metadata, group_column="host")
+    assert "column 'birth' has one class that can be learned, 'vaginal'" in message
+    assert "class 'section' is in 1 group, fewer than 3 ('s020', 's021')" in message
+
+
+def test_weights_of_a_class_that_is_left_out_are_left_out():
+    folds = folds_of(study_of(16), group_column="host")
+    for weights, kept in {("1", "5", "2"): ("1", "2"), ("1", "2"): ("1", "2")}.items():
+        targets = replace(folds.config.targets, class_weights=weights)
+        config = with_kept_weights(replace(folds.config, targets=targets), folds.study)
+        assert config.targets.class_weights == kept
+
+
+def test_the_model_predicts_the_classes_that_are_left():
+    metadata = study_of(12)
+    folds = folds_of(metadata, group_column="host", members=("presence",))
+    saved = fit_model(folds, split_of_all(folds), Place(folds.device))
+    assert saved.targets.specs[0].labels == ("section", "vaginal")
+    assert not {*saved.notes["labelled_samples"]} & {*metadata.index[-2:]}
+
+
+def test_the_estimator_gives_the_class_no_probability():
+    metadata = study_of(12, per_group=1)
+    table = table_of(metadata)
+    fitted = aam.AmpliconClassifier(members=("presence",), rarefy_depth=500)
+    fitted.fit(table, metadata["birth"].to_numpy())
+    assert fitted.classes_.tolist() == ["section", "unsure", "vaginal"]
+    shares = fitted.predict_proba(table)
+    assert (shares[:, 1] == 0).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert "unsure" not in fitted.predict(table)
