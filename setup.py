@@ -2,6 +2,8 @@
 `aam image` look.
 """
 
+import os
+import subprocess
 from pathlib import Path
 
 from setuptools import setup
@@ -19,6 +21,17 @@ BUNDLED = (
 )
 
 
+def commit() -> str:
+    """Return the commit of the sources: what the caller says, or else git; empty without both."""
+    if not Path(".git").exists():
+        return os.environ.get("AAM_COMMIT", "")
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
 class BuildWithPrograms(build_py):
     """Copy the programs too, except for an editable install, which finds them in the checkout."""
 
@@ -33,6 +46,8 @@ class BuildWithPrograms(build_py):
                 target = Path(self.build_lib, "aam", "bundled", name)
                 self.mkpath(str(target.parent))
                 self.copy_file(name, str(target))
+        if commit():
+            Path(self.build_lib, "aam", "bundled", "commit").write_text(f"{commit()}\n")
 
 
 setup(cmdclass={"build_py": BuildWithPrograms})

@@ -233,6 +233,19 @@ REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"
 ANOTHER_PLACE = "choose an input that you may read, or an output where you may write"
 
 
+def _version(program: Program) -> str:
+    """The version of a program, the commit of its code and torch, for reports of problems."""
+    from importlib import metadata
+
+    from aam.files.revision import code_commit
+
+    try:
+        torch = f"torch {metadata.version('torch')}"
+    except metadata.PackageNotFoundError:
+        torch = "no torch"
+    return f"{program.name} {__version__} (commit {code_commit() or 'unknown'}, {torch})"
+
+
 def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     """Run one command of a program.
 
@@ -241,7 +254,7 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     """
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help", "help", "--version"):
-        print(f"{program.name} {__version__}" if name == "--version" else _usage(program))
+        print(_version(program) if name == "--version" else _usage(program))
         return FINISHED
     if name in program.bundled:
         return _run_bundled(program.bundled[name], words)

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ from aam.files.output_folder import (
     claim,
     lock_folder,
 )
+from aam.files.revision import code_commit
 from aam.options import IN_MEMORY, RunConfig, names, spelled
 
 log = logging.getLogger("aam")
@@ -73,21 +73,6 @@ def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",))
 
 
 # --- run.json ------------------------------------------------------------------------------------
-
-
-def _commit() -> str | None:
-    """Return the git commit of the code, with ``+`` where files differ from it; None outside a
-    checkout.
-    """
-    root = Path(aam.__file__).parents[1]
-    if not (root / ".git").exists():
-        return os.environ.get("AAM_REVISION")
-    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+"]
-    try:
-        output = subprocess.run([*command, "--exclude=*"], capture_output=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return output.decode().strip() or "unknown"
 
 
 def _digest(path: Path) -> str:
@@ -118,7 +103,7 @@ def describe(
         "config": options,
         "inputs": {name: {"path": str(p), "sha256": sha} for name, (p, sha) in digests.items()},
         "versions": {**versions, "python": platform.python_version()},
-        "commit": _commit(),
+        "commit": code_commit(),
         "image": os.environ.get(IMAGE),
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),

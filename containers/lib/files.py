@@ -86,6 +86,11 @@ def revision(root: Path = ROOT) -> tuple[str, bool]:
 
 
 def commit_label(root: Path = ROOT) -> str:
-    """Return the commit, with ``+`` when files were changed; ``unknown`` without git."""
+    """Return the commit, with ``+`` when files were changed; of an installed aam the one of its
+    wheel; else ``unknown``.
+    """
+    recorded = root / "commit"
+    if IS_INSTALLED and recorded.is_file():
+        return recorded.read_text(encoding="utf-8").strip()
     commit, changed = revision(root)
     return commit + ("+" if changed and commit != UNKNOWN else "")

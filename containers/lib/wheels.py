@@ -19,7 +19,15 @@ from urllib.parse import unquote, urlparse
 
 from aam.files.atomic import atomic_file, file_digest
 from containers.lib.errors import FailedError
-from containers.lib.files import OUTPUT, PACKAGE, ROOT, commit_time, write_text
+from containers.lib.files import (
+    OUTPUT,
+    PACKAGE,
+    ROOT,
+    UNKNOWN,
+    commit_label,
+    commit_time,
+    write_text,
+)
 
 # The oldest setuptools that builds the wheel.
 SETUPTOOLS = 77
@@ -102,6 +110,7 @@ def build_wheel(sources: Path, folder: Path) -> Path:
     return its path.
     """
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
+    environment["AAM_COMMIT"] = commit_label().removesuffix(UNKNOWN)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *isolation_options()]
     command += ["--wheel-dir", str(folder), str(sources)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -61,7 +61,16 @@ def test_sources_in_the_source_distribution_and_programs_in_the_wheel(packages):
     bundled = {name for name in sources if name.startswith(("containers/", "slurm/"))}
     expected = {name for name in sources if name.startswith("aam/")}
     expected |= {f"aam/bundled/{name}" for name in (*bundled, *BUNDLED)}
-    assert {name for name in files(packages / "installed") if ".dist-info/" not in name} == expected
+    found = {name for name in files(packages / "installed") if ".dist-info/" not in name}
+    assert found - {"aam/bundled/commit"} == expected
+
+
+def test_version_of_a_wheel_names_its_commit_and_torch(packages, aam):
+    shown, commit = aam("--version"), revision()[0]
+    if (ROOT / ".git").exists():
+        assert f"(commit {commit}" in shown
+    assert shown.startswith(f"aam {release.version()} (commit ")
+    assert shown.endswith(", no torch)\n")
 
 
 @pytest.fixture
