@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,11 @@ from aam.data.study import Inputs
 from aam.data.table import table_of_counts
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import read_distances
-from aam.io.metadata import Metadata, make_metadata, read_metadata
+from aam.io.metadata import Metadata, make_metadata, read_cells, read_metadata
 from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
-from aam.io.text import difference
+from aam.io.text import check_row_numbers, difference
 from aam.options import IN_MEMORY, configured, option_problems
 
 log = logging.getLogger("aam")
@@ -258,40 +258,41 @@ def _text(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value).strip()
 
 
-def metadata_of_columns(
-    sample_ids: Sequence[str],
-    columns: Mapping[str, Sequence[Any]],
-    categorical: Collection[str],
-    source: str,
-    scheme: Literal["", "blank"] = "blank",
-    missing_values: Collection[str] = (),
-) -> Metadata:
-    """Return columns of values in the order of `sample_ids` as metadata; some are categorical.
-
-    In a categorical column of the `scheme` "blank" only None, NaN and empty text are missing, as
-    Python says it; other text that may mean missing is named in a warning. `source` is what
-    messages call the metadata.
-
-    Raises
-    ------
-    InputError
-        A numeric column holds text, or sample ids could not stand in the files of a run.
-    """
+def _check_ids(sample_ids: Sequence[str]) -> None:
+    """Raise `InputError` where sample ids could not stand in the files of a run."""
     if unreadable := [name for name in sample_ids if name[:1] in ("#", "") or name != name.strip()]:
         raise InputError(
             f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: "
             f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
             "space around ids; rename these samples"
         )
+
+
+def metadata_of_columns(
+    sample_ids: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    categorical: Collection[str],
+    source: str,
+) -> Metadata:
+    """Return columns of values in the order of `sample_ids` as metadata; some are categorical.
+
+    In a categorical column only None, NaN and empty text are missing, as Python says it; other text
+    that may mean missing is named in a warning. `source` is what messages call the metadata.
+
+    Raises
+    ------
+    InputError
+        A numeric column holds text, or sample ids could not stand in the files of a run.
+    """
+    _check_ids(sample_ids)
     cells = {name: tuple(map(_text, values)) for name, values in columns.items()}
-    for name in categorical if scheme == "blank" else ():
+    for name in categorical:
         found = {cell for cell in cells[name] if cell}
         if doubtful := sorted(cell for cell in found if is_missing(cell) or may_be_missing(cell)):
             text = "warning: %s: %s in %r may mean a missing value; if so, pass None or NaN"
             log.warning(text, source, shown(doubtful), name)
     types = {name: "categorical" if name in categorical else "numeric" for name in cells}
-    schemes = dict.fromkeys(categorical, scheme)
-    return make_metadata(sample_ids, cells, types, schemes, source, missing_values=missing_values)
+    return make_metadata(sample_ids, cells, types, dict.fromkeys(categorical, "blank"), source)
 
 
 def check_column_names(frame: Any, name: str) -> None:
@@ -316,6 +317,14 @@ def metadata_from(
         raise InputError(f"metadata is {kind}, expected a DataFrame by sample id, or a path")
     check_column_names(source, "metadata")
     ids = [*map(str, source.index)]
-    columns = {str(column): source[column].tolist() for column in source.columns}
-    text = [str(column) for column in source.columns if not is_numeric(source[column])]
-    return metadata_of_columns(ids, columns, text, "metadata", "", missing_values)
+    _check_ids(ids)
+    names, remedy = [*map(str, source.columns)], "pass metadata.set_index(COLUMN)"
+    check_row_numbers(["", *names], ids, "metadata", remedy)
+    cells, types = dict[str, tuple[str, ...]](), dict[str, str]()
+    for name, column in zip(names, source.columns, strict=True):
+        values = source[column]
+        cells[name] = read_cells(map(_text, values.tolist()), decimal)
+        # Text is read as that of a file, which may hold numbers.
+        is_category = isinstance(values.dtype, pd.CategoricalDtype)
+        types[name] = "numeric" if is_numeric(values) else "categorical" * is_category
+    return make_metadata(ids, cells, types, {}, "metadata", missing_values=missing_values)

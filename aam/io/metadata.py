@@ -81,6 +81,11 @@ def _with_point(value: str) -> str:
     return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
 
 
+def read_cells(cells: Iterable[str], decimal: str) -> tuple[str, ...]:
+    """Return the cells of a column, numbers with the `decimal` mark "," with a point."""
+    return tuple(map(_with_point, cells)) if decimal == "," else tuple(cells)
+
+
 def _folded(value: str) -> str:
     """Normalize text for comparisons: composed, in lower case, without padding zeros, with at most
     a blank as separator.
@@ -348,8 +353,7 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
     with problems.collected():
         check_row_numbers([first_name, *header[1:]], ids, path)
-    if decimal == ",":
-        columns = [tuple(map(_with_point, cells)) for cells in columns]
+    columns = [read_cells(cells, decimal) for cells in columns]
     nothing = [""] * len(columns)
     said = [directives.get(directive, nothing) for directive in ("types", "missing")]
     types, schemes = (dict(zip(header[1:], cells, strict=True)) for cells in said)

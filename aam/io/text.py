@@ -268,6 +268,7 @@ def read_rows(
 SAMPLE_HEADER = re.compile(
     "ids?|samples?|sample(ids?|names?|identifier)|participantid|runaccession|biosample"
 )
+SAMPLE_ID = re.compile("samples?(ids?|names?|identifiers?)")
 FEATURE_HEADER = re.compile(
     "x?otuids?|z?otus?|zotuid|asvs?|asvids?|features?|featureids?|sequences?|seqs?|seq(uence)?id|"
     "hash|rownames?|unnamed0"
@@ -333,16 +334,22 @@ def is_sample_header(cell: str) -> bool:
     return has_name(cell, SAMPLE_HEADER) and not has_name(cell, re.compile("ids?"))
 
 
-def check_row_numbers(header: Sequence[str], ids: Sequence[str], where: Path | str) -> None:
+DELETE_INDEX = "delete the first column (in pandas, to_csv(..., index=False))"
+
+
+def check_row_numbers(
+    header: Sequence[str], ids: Sequence[str], where: Path | str, remedy: str = DELETE_INDEX
+) -> None:
     """Raise `InputError` where the first column numbers the rows and a column of ids follows, as
     pandas writes a DataFrame with its index.
     """
     is_index = not header[0] or has_name(header[0], re.compile("unnamed0|rownames?|index"))
-    column = next((cell for cell in header[1:] if is_sample_header(cell)), "")
+    first = [cell for cell in header[1:2] if has_name(cell, SAMPLE_HEADER)]
+    others = [cell for cell in header[2:] if has_name(cell, SAMPLE_ID)]
+    column = next(iter(first + others), "")
     numbers = [[str(number + start) for number in range(len(ids))] for start in (0, 1)]
     if is_index and column and [*ids] in numbers:
         found = f"the first column numbers the rows, and the ids are in column {column!r}"
-        remedy = "delete the first column (in pandas, to_csv(..., index=False))"
         raise InputError(f"{where}: {found}; {remedy}")
 
 

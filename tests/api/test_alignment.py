@@ -114,3 +114,35 @@ def test_labels_that_may_mean_missing_are_named(caplog):
     metadata = metadata_of_columns(IDS, values, ["y"], "y, groups and covariates")
     assert metadata.values("y", IDS) == ("mild", "none", "-", None)
     assert "'-', 'none' in 'y' may mean a missing value; if so, pass None or NaN" in caplog.text
+
+
+def test_text_of_a_data_frame_is_read_as_that_of_a_file(tmp_path):
+    columns = {
+        "age": ["1", "2.5", "NA", "4"],
+        "ph": ["7,1", "6,8", "7", "8,25"],
+        "plate": ["01", "02", "x", "y"],
+        "site": ["gut", "skin", "-", "gut"],
+        "mixed": [1, "2", None, "3"],
+    }
+    frame = pd.DataFrame(columns, IDS, dtype=object)
+    path = tmp_path / "m.tsv"
+    frame.to_csv(path, sep="\t", index_label="id")
+    for decimal in (".", ","):
+        by_path, in_memory = metadata_from(path, decimal), metadata_from(frame, decimal)
+        assert in_memory.kinds == by_path.kinds
+        for name in columns:
+            assert in_memory.values(name, IDS) == by_path.values(name, IDS)
+    string = frame.drop(columns="mixed").astype("string")
+    assert metadata_from(string).kinds["age"] == "numeric"
+
+
+def test_a_categorical_dtype_stays_categorical():
+    frame = pd.DataFrame({"year": pd.Categorical(["1", "2", "2", "1"]), "day": [1, 2, 3, 4]}, IDS)
+    assert metadata_from(frame).kinds == {"year": "categorical", "day": "numeric"}
+
+
+def test_an_index_that_numbers_rows_is_named():
+    frame = pd.DataFrame({"age": [3, 4], "sample_name": ["s1", "s2"]})
+    message = refusal(metadata_from, frame)
+    assert "the ids are in column 'sample_name'; pass metadata.set_index(COLUMN)" in message
+    metadata_from(pd.DataFrame({"age": [3, 4], "sample": ["s1", "s2"]}))
