@@ -5,6 +5,7 @@ and how many more samples would help.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,8 @@ import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.api.memory import inputs_of, options_with
-from aam.api.training import load_folds
-from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig
+from aam.api.training import choose_folds, load_folds
+from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import warn_of_values
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import MetadataColumns, Study, make_study
@@ -44,7 +45,14 @@ from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import baselines_by_target
 from aam.predict.prediction import predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
-from aam.report.audit import advice_of, audit_table, notes_of
+from aam.report.audit import (
+    MOST_ROWS,
+    advice_of,
+    audit_table,
+    recommended_options,
+    sentences_of,
+    warnings_of,
+)
 from aam.report.charts import plain_lines
 from aam.report.figures import surroundings
 from aam.report.page import ReportData, write_results
@@ -280,29 +288,33 @@ def evaluate_table(config: EvaluateConfig) -> None:
 
 
 def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
-    """The audit of the samples that have a value of the target."""
-    target, data = config.metadata_column or "", config.data
+    """The audit of the samples that have a value of the target, or of the columns of all."""
+    target, data = config.metadata_column, config.data
+    targets = () if target is None else (target,)
     divided = tuple(filter(None, (data.group_column, data.study_column)))
-    columns = MetadataColumns((target,), divided, (target,), config.classifier)
-    inputs = inputs_of(config, table, metadata, (target, *divided))
-    study = make_study(inputs, data, None, config.seed, columns)
+    inputs = inputs_of(config, table, metadata, (*targets, *divided, *config.kinds))
+    # The depth is that of `aam train`, which depends on its folds.
+    members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
+    required = [*targets, *filter(None, [data.study_column])]
+    training = replace(data.divided_by_study(), validation_size=0.0)
+    training = choose_folds(FineTuneConfig(training, members), inputs, required).data
+    columns = MetadataColumns((*targets, *divided), (), targets, config.classifier)
+    study = make_study(inputs, training, None, config.seed, columns)
     metadata, ids = not_none(study.metadata), study.table.sample_ids
     named = {"--metadata-column": target, "--group-column": data.group_column}
     for option, name in {**named, "--study-column": data.study_column}.items():
         if name is not None and len(set(metadata.values(name, ids))) < 2:
             raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
-    if not config.classifier and metadata.kinds[target] == "numeric":
-        metadata.numbers(target, ids)
     for text in metadata.read_as_text(metadata.columns):
         log.warning("warning: %s", text)
     groups = data.group_column or data.study_column
-    return make_audit(study, target, config.classifier, groups, data.study_column)
+    return make_audit(study, target, config.classifier, groups, data.study_column, config.kinds)
 
 
 def audit(
     table: Any,
     metadata: Any,
-    metadata_column: str,
+    metadata_column: str | None = None,
     *,
     group_column: str | None = None,
     **options: Any,
@@ -313,8 +325,8 @@ def audit(
     ----------
     table : biom.Table, DataFrame, AnnData, AmpliconTable or path
     metadata : DataFrame by sample id, or path
-    metadata_column : str
-        The target.
+    metadata_column : str, optional
+        The target; without one it is said what the columns are.
     group_column : str, optional
         Column whose values stay on one side of the split.
     **options
@@ -323,7 +335,8 @@ def audit(
     Returns
     -------
     DataFrame
-        One row per column, the most dangerous first; columns as `aam.report.audit.Audit` describes.
+        One row per column, the most dangerous first; columns as `aam.predict.audit.Audit`
+        describes, and ``advice``.
 
     Raises
     ------
@@ -332,25 +345,41 @@ def audit(
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
-    found = _audited(config, table, metadata)
-    return found.frame.assign(advice=advice_of(found))
+    return columns_of(_audited(config, table, metadata))
+
+
+def columns_of(audit: Audit) -> pd.DataFrame:
+    """One row per column of an audit, with its advice: what columns.tsv holds."""
+    return audit.frame.assign(advice=advice_of(audit))
+
+
+def train_command(config: AuditConfig, audit: Audit) -> str:
+    """The command of `aam train` that an audit recommends."""
+    words = ["aam", "train", "--table", str(config.table), "--metadata", str(config.metadata)]
+    words += ["--metadata-column", str(config.metadata_column)]
+    words += ["--classifier"] if config.classifier else []
+    words += ["--decimal", config.decimal] if config.decimal != "." else []
+    words += ["--missing-values", *config.missing_values] if config.missing_values else []
+    words += ["--rarefy-depth", str(config.rarefy_depth)] if config.rarefy_depth else []
+    words += ["--missing", "drop"] if audit.has_gaps else []
+    return shlex.join([*words, *recommended_options(audit), "--output-dir", "run"])
 
 
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
-    found = _audited(config, config.table, config.metadata)
-    for line in [
-        *plain_lines(audit_table(found, with_advice=False)),
-        "",
-        *filter(None, advice_of(found)),
-        *notes_of(found),
-    ]:
+    result = _audited(config, config.table, config.metadata)
+    for line in warnings_of(result):
+        write_line(line)
+    table = audit_table(result, with_advice=False, most=MOST_ROWS)
+    for line in [*plain_lines(table), "", *sentences_of(result)]:
         write_line(line)
     if config.output is not None:
-        frame = found.frame.assign(advice=advice_of(found))
-        text = frame.to_csv(sep="\t", index=False, float_format="%.4g")
+        text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")
         write_text(config.output, text)
         write_line(f"all columns: {config.output}")
+    if config.metadata_column is not None:
+        write_line("Recommended:")
+        write_line(f"    {train_command(config, result)}")
 
 
 def learning_curve(

@@ -209,7 +209,7 @@ def load_folds(
     inputs = inputs or read_inputs(config.data, columns)
     if not is_deep:
         # Before the depth is chosen, which keeps most training samples of each class.
-        config = _choose_folds(config, inputs, required)
+        config = choose_folds(config, inputs, required)
     config, study = study_for(config, config.data, inputs, columns, encoder)
     studies = set(study.column(config.data.study_column, study.table.sample_ids) or ())
     if len(studies) == 1:
@@ -240,9 +240,7 @@ def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bo
     return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
 
 
-def _choose_folds(
-    config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
-) -> FineTuneConfig:
+def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]) -> FineTuneConfig:
     """The options with a cross-validation, if no split is asked for and the study is small.
 
     Samples that have the metadata count, whatever their reads.

@@ -32,7 +32,7 @@ from aam.evaluate.predictions import Subset
 from aam.files.atomic import write_text
 from aam.predict.audit import Audit
 from aam.predict.learning_curve import LearningCurve
-from aam.report.audit import advice_of, audit_table
+from aam.report.audit import advice_of, audit_table, warnings_of
 from aam.report.charts import Figure, Table, plain_lines, printable
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows
 
@@ -364,6 +364,7 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
     tables += [audit_table(results.audits[name])] if name in results.audits else []
     return {
         "name": name,
+        "confounded": warnings_of(results.audits[name]) if name in results.audits else [],
         "samples": judged_samples(result),
         "tiles": tiles(result),
         "cautions": result.verdict.cautions,
@@ -495,7 +496,11 @@ def _target_lines(result: Evaluation) -> list[str]:
 
 def summary_lines(results: ReportData) -> list[str]:
     """Lines of a run for the terminal: results, warnings, and tables of a pretrained encoder."""
-    lines = [results.title, *(line for result in results.targets for line in _target_lines(result))]
+    lines = [results.title]
+    for result in results.targets:
+        if (audit := results.audits.get(result.names.target)) is not None:
+            lines += [f"warning: {sentence}" for sentence in warnings_of(audit)]
+        lines += _target_lines(result)
     lines += [f"warning: {warning}" for warning in all_warnings(results)]
     wrap = textwrap.TextWrapper(WIDTH, subsequent_indent="    ", break_on_hyphens=False).wrap
     wrapped = [part for line in lines for part in wrap(printable(line))]

@@ -42,8 +42,8 @@ SIGNATURES = {
     "AmpliconRegressor.predict_interval": "(self, X: 'Any', covariates: 'Any' = None) -> 'Floats'",
     "AmpliconRegressor.save": "(self, path: 'str | os.PathLike[str]') -> 'None'",
     "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None) -> 'float'",
-    "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
-    "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
+    "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str | None' = None, *, "
+    "group_column: 'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "learning_curve": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
     "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "load": "(path: 'Paths', **options: 'Any') -> 'Model'",

@@ -13,7 +13,8 @@ from aam.config import FineTuneConfig
 from aam.data.study import Inputs
 from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
-from aam.predict.audit import Column, predicted_by
+from aam.predict.audit import predicted_by
+from aam.predict.columns import make_column
 from aam.report.training import TrainingReport
 
 SAMPLES, FEATURES = 160, 60
@@ -49,7 +50,7 @@ def audit(table, metadata, target="status", **options):
 def test_a_number_tells_the_target_by_a_fiftieth_of_the_training_samples():
     numbers = np.repeat([0.0, 1.0], [975, 25])
     fold = np.repeat([0, 1], 1000)
-    column = Column("days", "date", pd.Series(np.tile(numbers, 2)), np.tile(numbers, 2))
+    column = make_column("days", np.tile(numbers, 2), "date", np.tile(numbers, 2))
     target = column.numbers[:, None] * 3
     np.testing.assert_allclose(predicted_by(column, target, fold), target)
 
@@ -186,7 +187,8 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path, capfd):
     words = [str(tmp_path / "table.tsv"), str(tmp_path / "metadata.tsv")]
     words += ["--metadata-column", "status", "--output", str(tmp_path / "audit.tsv")]
     assert main(["audit", *words, "--rarefy-depth", "500"]) == 0
-    assert "use --group-column host." in capfd.readouterr().err
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.endswith("--rarefy-depth 500 --group-column host --output-dir run")
     written = pd.read_csv(tmp_path / "audit.tsv", sep="\t")
     assert written.loc[0, "column"] == "host"
     assert main(["audit", *words]) == 2
@@ -196,5 +198,5 @@ def test_a_column_that_nobody_named_is_read_as_text():
     table, metadata, _ = study(5, columns=0)
     metadata["ph"] = [f"7,{row % 9}" for row in range(SAMPLES)]
     frame = audit(table, metadata).set_index("column")
-    assert frame.loc["ph", "kind"] == "category"
+    assert frame.loc["ph", "form"] == "category"
     assert frame.loc["ph", "levels"] == 9
