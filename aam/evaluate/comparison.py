@@ -322,9 +322,10 @@ def _compare(
     if (samples := in_both.tobytes()) not in known:
         known[samples] = intervals.resample_metrics(part, seed, repeats)
     of_model = known[samples]
-    of_baseline = intervals.resample_metrics(replace(part, predicted=other), seed, repeats)
+    baseline_part = replace(part, predicted=other)
+    of_baseline = intervals.resample_metrics(baseline_part, seed, repeats)
     inflation = inflation_of_difference(part)
-    found = intervals.intervals(part, of_baseline)
+    found = intervals.intervals(baseline_part, of_baseline, seed)
     paired = intervals.interval(of_model[key] - of_baseline[key], part.group_count, inflation)
     if constant:
         p = _p_of_gain(part, other, paired.value, seed)
@@ -332,7 +333,8 @@ def _compare(
         p = paired_p(part, other, key, seed)
     if constant and key == "auroc":
         # A constant's AUROC is known, so that the difference is as sure as the model's AUROC.
-        of_key, start = intervals.intervals(part, {key: of_model[key]})[key], found[key].value
+        of_key = intervals.intervals(part, {key: of_model[key]}, seed)[key]
+        start = found[key].value
         found[key] = Interval(start)
         paired = Interval(paired.value, of_key.low - start, of_key.high - start)
     return Comparison(

@@ -187,7 +187,8 @@ def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int =
         return {}
     inside = replace(known, predicted=np.asarray(known.limits))
     measure = metrics.weighted_interval_metrics
-    return intervals.intervals(inside, intervals.resample_metrics(inside, seed, repeats, measure))
+    resampled = intervals.resample_metrics(inside, seed, repeats, measure)
+    return intervals.intervals(inside, resampled, seed)
 
 
 def with_conformal_intervals(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,11 @@ LARGEST_SHARE = 1 / 3
 # 1.9 times as large in simulations, with and without signal. Nadeau and Bengio 2003 give 1 + 1 / (1
 # - 1 / K) of it, 2.25 for five folds, as an upper bound.
 FOLD_INFLATION = math.sqrt(2)
+
+# The same for errors of numbers, which depend less on the models that folds share: with it, limits
+# held the error of the models of the folds on new groups in 93 % of simulated studies
+# (docs/adr/007-grouped-intervals-and-tests.md).
+ERROR_INFLATION = 1.1
 
 LEVEL = 0.95
 
@@ -72,22 +78,37 @@ def resample_metrics(
     """
     truth, predicted = predictions.truth, predictions.predicted
     measure = predictions.measure if measure is None else measure
-    _, group = np.unique(predictions.resampling_units, return_inverse=True)
-    count = int(group.max(initial=-1)) + 1
+    group, count = _numbered(predictions)
     parts = [measure(truth, predicted, np.ones((1, len(truth))))]
-    random = generator(seed, "bootstrap")
-    at_once = max(1, WEIGHTS_AT_ONCE // max(len(group), 1))
-    for start in range(0, repeats if count >= LEAST_GROUPS else 0, at_once):
-        rows = min(at_once, repeats - start)
-        drawn = random.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        weights = times[:, group].astype(np.float64)
+    for times in _draws(count, seed, repeats, len(group)):
+        weights = times[:, group]
         values = measure(truth, predicted, weights)
         for name in CLASS_MEANS & values.keys():
             members = weights @ (truth[:, None] == np.unique(truth)).astype(np.float64)
             values[name] = np.where((members == 0).any(axis=1), math.nan, values[name])
         parts.append(values)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _numbered(predictions: TargetPredictions) -> tuple[Array, int]:
+    """Return the number of the group of each sample, [N], and the number of groups."""
+    _, group = np.unique(predictions.resampling_units, return_inverse=True)
+    return group, int(group.max(initial=-1)) + 1
+
+
+def _draws(groups: int, seed: int, repeats: int, width: int) -> Iterator[Array]:
+    """Yield how often each group is drawn, float64 [R, G], `repeats` rows in all.
+
+    R is so small that weights [R, `width`] fit into memory. Below `LEAST_GROUPS` groups nothing is
+    drawn.
+    """
+    random = generator(seed, "bootstrap")
+    at_once = max(1, WEIGHTS_AT_ONCE // max(width, 1))
+    for start in range(0, repeats if groups >= LEAST_GROUPS else 0, at_once):
+        rows = min(at_once, repeats - start)
+        drawn = random.integers(groups, size=(rows, groups)) + groups * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * groups)
+        yield times.reshape(rows, groups).astype(np.float64)
 
 
 def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
@@ -115,6 +136,98 @@ def _defined(values: Array) -> Array:
     """
     defined = values[1:][~np.isnan(values[1:])]
     return defined if 2 * len(defined) >= len(values) - 1 else defined[:0]
+
+
+# Errors of numbers, whose logarithm is that of a ratio of two sums over groups.
+ERRORS = ("mae", "rmse", "nrmse", "r2")
+
+
+class _Errors:
+    """Logarithms of MAE, RMSE and 1 - R2 of whole groups, with their standard errors.
+
+    A row of `sums` [5, G] holds for each group: samples, absolute errors, squared errors, truths
+    (minus their mean) and squared truths.
+    """
+
+    def __init__(self, predictions: TargetPredictions) -> None:
+        group, self.groups = _numbered(predictions)
+        truth = predictions.truth - predictions.truth.mean()
+        error = predictions.predicted - predictions.truth
+        parts = np.ones(len(truth)), np.abs(error), error**2, truth, truth**2
+        self.sums = np.stack([np.bincount(group, part, self.groups) for part in parts])
+
+    def logarithms(self, totals: Array) -> Array:
+        """Return log MAE, log RMSE and log(1 - R2), [3, R], from `totals` [5, R] of the groups."""
+        samples, absolute, squared, truths, squared_truths = totals
+        around = squared_truths - truths**2 / samples
+        rmse = np.log(squared / samples) / 2
+        return np.stack([np.log(absolute / samples), rmse, np.log(squared / around)])
+
+    def standard_errors(self, weights: Array) -> Array:
+        """Return the standard errors of `logarithms` for draws of groups [R, G], [3, R].
+
+        They are those of the linear approximation of each ratio (infinitesimal jackknife).
+        """
+        totals = self.sums @ weights.T
+        mean = (totals[3] / totals[0])[:, None]
+        samples, absolute, squared, truths, squared_truths = self.sums
+        around = squared_truths - 2 * mean * truths + mean**2 * samples
+        total_around = (totals[4] - totals[3] ** 2 / totals[0])[:, None]
+        share, squared_share = samples / totals[0][:, None], squared / totals[2][:, None]
+        influences = (
+            absolute / totals[1][:, None] - share,
+            (squared_share - share) / 2,
+            squared_share - around / total_around,
+        )
+        few = self.groups / (self.groups - 1)
+        return np.stack([np.sqrt(few * (weights * part**2).sum(axis=1)) for part in influences])
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def error_intervals(
+    predictions: TargetPredictions, seed: int, repeats: int = 1000
+) -> dict[str, tuple[float, float]]:
+    """Return the limits of `ERRORS`: studentized bootstrap intervals of their logarithms.
+
+    Errors are skewed, so that percentiles miss their upper end. A group is resampled as in
+    `resample_metrics`; each resample is standardized by its own standard error, and the limits use
+    the jackknife's (Efron and Tibshirani 1993, section 12.5). They are never narrower than those of
+    Student's t. Limits of NRMSE are those of RMSE over the range of the truth. They are for the
+    error of these predictions on new groups; under cross-validation that of the models of the
+    folds. NaN where an error is 0 or does not vary.
+    """
+    if predictions.group_count < LEAST_GROUPS or not repeats:
+        return dict.fromkeys(ERRORS, (math.nan, math.nan))
+    errors = _Errors(predictions)
+    total = errors.sums.sum(axis=1, keepdims=True)
+    value = errors.logarithms(total)
+    without = errors.logarithms(total - errors.sums)
+    spread = without - without.mean(axis=1, keepdims=True)
+    deviation = np.sqrt((1 - 1 / errors.groups) * (spread**2).sum(axis=1))
+    drawn = [
+        (errors.logarithms(errors.sums @ weights.T) - value) / errors.standard_errors(weights)
+        for weights in _draws(errors.groups, seed, repeats, errors.groups)
+    ]
+    student = -float(stdtrit(errors.groups - 1, (1 - LEVEL) / 2))
+    inflation = ERROR_INFLATION if predictions.cross_validated else 1.0
+    limits = []
+    for center, scale, t in zip(value[:, 0], deviation, np.concatenate(drawn, axis=1), strict=True):
+        t = t[np.isfinite(t)]
+        if 2 * len(t) < repeats or not 0 < scale < math.inf:
+            limits.append((math.nan, math.nan))
+            continue
+        lower, upper = np.percentile(t, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+        reach = np.array([-max(upper, student), -min(lower, -student)]) * scale * inflation
+        limits.append(tuple(np.exp(center + reach).tolist()))
+    mae, rmse, unexplained = limits
+    scope = float(np.ptp(predictions.truth)) or math.nan
+    nrmse = (rmse[0] / scope, rmse[1] / scope)
+    return {
+        "mae": mae,
+        "rmse": rmse,
+        "nrmse": nrmse,
+        "r2": (1 - unexplained[1], 1 - unexplained[0]),
+    }
 
 
 def effective_groups(groups: Array) -> float:
@@ -201,13 +314,19 @@ def rough(predictions: TargetPredictions) -> str:
     return above if largest > LARGEST_SHARE else ""
 
 
-def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> Metrics:
-    """Return each of the `resampled` metrics with its limits: exact ones of shares, percentiles of
-    all others.
+def intervals(predictions: TargetPredictions, resampled: dict[str, Array], seed: int) -> Metrics:
+    """Return each of the `resampled` metrics with its limits: exact ones of shares, studentized
+    ones of errors of numbers, percentiles of all others.
     """
     truth, units = predictions.truth, predictions.resampling_units
     groups, result = effective_groups(units), {}
+    errors: dict[str, tuple[float, float]] = {}
+    if resampled.keys() & set(ERRORS):
+        errors = error_intervals(predictions, seed, len(next(iter(resampled.values()))) - 1)
     for name, values in resampled.items():
+        if name in errors:
+            result[name] = Interval(float(values[0]), *errors[name])
+            continue
         inflation = inflation_of_difference(predictions) if name in RANKING else 1.0
         if name in SHARES:
             trials = effective_units(name, truth, units)
@@ -230,7 +349,7 @@ def metrics_with_intervals(
 ) -> Metrics:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
     known = predictions.complete()
-    return intervals(known, resample_metrics(known, seed, repeats))
+    return intervals(known, resample_metrics(known, seed, repeats), seed)
 
 
 def metrics_by_level(

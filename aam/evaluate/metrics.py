@@ -93,7 +93,8 @@ def weighted_regression_metrics(truth: Array, predicted: Array, weights: Array) 
     """Return MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of
     truth, [R].
 
-    Where a square is too large for a number, they are infinite or NaN.
+    The range is that of all samples, whatever their weights. Where a square is too large for a
+    number, metrics are infinite or NaN.
     """
     error, total = predicted - truth, weights.sum(axis=1)
     squares, spread = weights @ error**2, _range(truth, weights)
@@ -106,7 +107,7 @@ def weighted_regression_metrics(truth: Array, predicted: Array, weights: Array) 
         "r2": 1 - _share(squares, np.where(spread > 0, around, 0.0)),
         "pearson": _correlation(truth, predicted, weights),
         "spearman": _correlation(ranks[0], ranks[1], weights),
-        "nrmse": _share(rmse, spread),
+        "nrmse": _share(rmse, np.full(rmse.shape, np.ptp(truth) if len(truth) else 0.0)),
     }
 
 

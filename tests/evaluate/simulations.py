@@ -86,7 +86,7 @@ def edge_coverage(
         given = edge_study(draw, key, value, samples, positives)
         measure = None if key == "accuracy" else ranked_auroc
         found = intervals.resample_metrics(given, study, 500, measure)
-        one = intervals.intervals(given, {key: found[key]})[key]
+        one = intervals.intervals(given, {key: found[key]}, study)[key]
         limits.append((one.low, one.high))
     low, high = np.transpose(limits)
     return float(np.mean((low <= value) & (value <= high))), float(np.min(high - low))
@@ -201,6 +201,94 @@ def study_with_errors(draw: np.random.Generator, groups: int, dominant: bool) ->
     predicted = mean + draw.normal(size=len(group))
     error = 0.7 * shared + 0.7 * draw.standard_t(5, size=len(group))
     return predictions_of(predicted + np.exp(predicted / 2) * error, predicted, groups=group)
+
+
+# Sizes of groups, spread of their scales (of its logarithm), shared error, noise.
+ERROR_SHAPES = {
+    "equal": ("equal", 0.0, 0.7, "normal"),
+    "unequal": ("lognormal", 0.0, 0.7, "normal"),
+    "single": ("single", 0.0, 0.0, "t"),
+    "scales": ("uniform", 0.3, 0.7, "normal"),
+    "skewed": ("uniform", 0.0, 0.7, "gamma"),
+    "shared": ("equal", 0.0, 2.0, "normal"),
+}
+
+
+def error_study(draw: np.random.Generator, groups: int, shape: str) -> TargetPredictions:
+    """Return predictions of a number for groups of a shape of `ERROR_SHAPES`."""
+    size, spread, shared, kind = ERROR_SHAPES[shape]
+    sizes = {
+        "equal": np.full(groups, 8),
+        "single": np.ones(groups, int),
+        "uniform": draw.integers(2, 14, groups),
+        "lognormal": np.maximum(1, np.exp(1.5 + 0.6 * draw.normal(size=groups))).astype(int),
+    }[size]
+    group = np.repeat(np.arange(groups), sizes)
+    samples = len(group)
+    noise = {
+        "normal": lambda: draw.normal(size=samples),
+        "t": lambda: draw.standard_t(5, samples),
+        "gamma": lambda: draw.gamma(1, 1, samples) - 1,
+    }[kind]()
+    scale = np.exp(spread * draw.normal(size=groups))[group]
+    error = scale * (shared * draw.normal(size=groups)[group] + noise)
+    truth = 2 * draw.normal(size=groups)[group] + 1.5 * draw.normal(size=samples)
+    return predictions_of(truth, truth + 0.8 * error, groups=group)
+
+
+def error_coverage(
+    studies: int, groups: int, shape: str, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """Return how often the intervals of errors hold the error of so many groups' population, and
+    their median width.
+    """
+    population = error_study(np.random.default_rng(1), 200_000, shape)
+    values = metrics.regression_metrics(population.truth, population.predicted)
+    draw, names = np.random.default_rng([seed, groups]), ("mae", "rmse", "r2")
+    limits = [
+        intervals.error_intervals(error_study(draw, groups, shape), study, 500)
+        for study in range(studies)
+    ]
+    found = {name: np.array([one[name] for one in limits]) for name in names}
+    return {
+        name: (
+            float(
+                np.mean((found[name][:, 0] <= values[name]) & (values[name] <= found[name][:, 1]))
+            ),
+            float(np.median(np.diff(found[name]))),
+        )
+        for name in names
+    }
+
+
+def fold_error_coverage(studies: int, groups: int, samples: int, signal: float) -> dict[str, float]:
+    """Return how often the intervals of a cross-validation hold the error of the models of its five
+    folds, weighted by their samples, on 5,000 new groups.
+    """
+
+    def drawn(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        unit = np.repeat(np.arange(count), samples)
+        hidden = draw.normal(size=(len(unit), 30)) + draw.normal(size=(count, 30))[unit]
+        truth = signal * hidden.mean(axis=1) * np.sqrt(30)
+        truth += 0.7 * draw.normal(size=count)[unit] + 0.7 * draw.normal(size=len(unit))
+        return hidden + 0.7 * draw.normal(size=hidden.shape), truth, unit
+
+    draw, held = np.random.default_rng([groups, samples]), []
+    new_inputs, new_truth, _ = drawn(5_000)
+    for study in range(studies):
+        inputs, truth, unit = drawn(groups)
+        fold, predicted = draw.permutation(np.arange(groups) % 5)[unit], np.empty(len(unit))
+        absolute = squared = 0.0
+        for test in (fold == number for number in range(5)):
+            predicted[test] = _ridge(inputs[~test], truth[~test], inputs[test])
+            error = _ridge(inputs[~test], truth[~test], new_inputs) - new_truth
+            absolute += test.mean() * np.abs(error).mean()
+            squared += test.mean() * (error**2).mean()
+        values = {"mae": absolute, "rmse": squared**0.5, "r2": 1 - squared / new_truth.var()}
+        given = predictions_of(truth, predicted, fold=fold, groups=unit)
+        limits = intervals.error_intervals(given, study, 500)
+        held.append([limits[name][0] <= value <= limits[name][1] for name, value in values.items()])
+    return dict(zip(values, np.mean(held, axis=0).tolist(), strict=True))
 
 
 def conformal_coverage(studies: int, groups: int, dominant: bool) -> float:

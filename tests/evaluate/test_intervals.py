@@ -13,7 +13,13 @@ from aam.evaluate import intervals, metrics
 from aam.evaluate.intervals import metrics_by_level, metrics_with_intervals
 from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import measured, predictions_of, scored, two_classes
-from tests.evaluate.simulations import EDGES, edge_coverage
+from tests.evaluate.simulations import (
+    EDGES,
+    ERROR_SHAPES,
+    edge_coverage,
+    error_coverage,
+    fold_error_coverage,
+)
 
 
 def test_metrics_by_level_are_those_of_its_samples():
@@ -255,3 +261,54 @@ def test_intervals_near_the_edge_hold(studies: int, cell: tuple[str, float, int,
     coverage, smallest_width = edge_coverage(studies, *cell)
     assert coverage >= 0.93
     assert smallest_width > 0
+
+
+SLOW_SHAPES = [
+    pytest.param(1000, shape, groups, marks=pytest.mark.slow)
+    for shape in ERROR_SHAPES
+    for groups in (6, 10, 20, 30, 100)
+]
+
+
+@pytest.mark.parametrize(
+    ("studies", "shape", "groups"), [(150, "skewed", 10), (150, "scales", 20), *SLOW_SHAPES]
+)
+def test_intervals_of_errors_hold_the_error_of_new_groups(studies: int, shape: str, groups: int):
+    """Percentiles held the RMSE of 30 groups with unequal scales in 85 % of the studies."""
+    held = [coverage for coverage, _ in error_coverage(studies, groups, shape).values()]
+    expected = 0.90 if groups < 20 else 0.93
+    # Three standard errors of the mean of three metrics that go together.
+    slack = 3 * math.sqrt(expected * (1 - expected) / studies)
+    assert np.mean(held) >= expected - slack
+    assert min(held) >= 0.91 - slack - (groups < 20) * 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("groups", "samples"), [(20, 5), (30, 4), (100, 1)])
+def test_intervals_of_errors_hold_those_of_the_models_of_the_folds(groups: int, samples: int):
+    held = list(fold_error_coverage(400, groups, samples, 1.0).values())
+    assert np.mean(held) >= 0.93 - 3 * math.sqrt(0.93 * 0.07 / 400)
+
+
+def errors_without_limits(truth, predicted, groups) -> list[str]:
+    found = metrics_with_intervals(predictions_of(truth, predicted, groups=groups), 0, 200)
+    return [name for name in intervals.ERRORS if math.isnan(found[name].low)]
+
+
+def test_errors_that_do_not_vary_have_no_limits():
+    truth, predicted = measured(0)
+    groups = np.arange(len(truth)) % 40
+    assert errors_without_limits(truth, predicted, groups) == []
+    assert errors_without_limits(truth, truth, groups) == list(intervals.ERRORS)
+    assert errors_without_limits(np.ones(200), predicted, groups) == ["nrmse", "r2"]
+    assert errors_without_limits(truth, predicted, groups % 5) == list(intervals.ERRORS)
+    assert errors_without_limits(truth * 1e180, predicted, groups) == ["rmse", "nrmse", "r2"]
+    assert errors_without_limits(truth + 1e9, predicted + 1e9, groups) == []
+
+
+def test_limits_of_nrmse_are_those_of_rmse_over_the_range():
+    truth, predicted = measured(1)
+    found = metrics_with_intervals(predictions_of(truth, predicted), 0, 200)
+    scaled = [found["nrmse"].low * np.ptp(truth), found["nrmse"].high * np.ptp(truth)]
+    assert scaled == pytest.approx([found["rmse"].low, found["rmse"].high])
+    assert found["mae"].low < found["mae"].value < found["mae"].high
