@@ -13,7 +13,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from statistics import median
@@ -170,6 +170,13 @@ WAITS = frozenset(
 Operation = tuple[str, tuple[tuple[int, ...], ...]]
 
 
+def waits(name: str, args: Sequence[Any]) -> bool:
+    """Return whether the host waits in an operation of torch with these arguments."""
+    indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
+    by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
+    return by_mask or name in WAITS
+
+
 class Trace(TorchDispatchMode):
     """Collect the operations inside a ``with`` block, of autograd too.
 
@@ -196,9 +203,7 @@ class Trace(TorchDispatchMode):
         name = func._schema.name.split("::")[1]  # type: ignore[attr-defined]
         if name not in VIEWS:
             self.operations.append((name, shapes))
-        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
-        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
-        self.waits += by_mask or name in WAITS
+        self.waits += waits(name, args)
         return result
 
 

@@ -1,0 +1,119 @@
+"""A stand-in for the graphs of torch.cuda: records operations on a CPU, and replays them.
+
+As on a GPU, what is recorded reads and writes the same tensors each time, numbers of the host are
+part of the graph, and whatever makes the host wait is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from aam.device.measure import resident_memory, waits
+
+
+class Graph:
+    """Operations in their order, with the tensors that they read and wrote."""
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Any, Any, Any, list[Tensor]]] = []
+
+    def pool(self) -> tuple[int, int]:
+        """Return a name for the memory of the graph."""
+        return (0, 1)
+
+    @torch.no_grad()
+    def replay(self) -> None:
+        """Run the operations anew; their results get into the tensors of the recording."""
+        for function, args, kwargs, results in self.operations:
+            fresh = _tensors(function(*args, **kwargs))
+            for old, new in zip(results, fresh, strict=True):
+                if old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                    old.copy_(new)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
+
+
+class Recorder(TorchDispatchMode):
+    """Writes what runs into a graph, and puts back what that wrote over.
+
+    A GPU runs nothing while it records.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        # By storage: tensors that the recording made, and those of before with their values.
+        self.made: set[int] = set()
+        self.before: dict[int, tuple[Tensor, Tensor]] = {}
+        self.random = torch.get_rng_state()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        arguments = func._schema.arguments
+        if waits(func._schema.name.split("::")[1], args):
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        named = zip(arguments, args, strict=False)
+        passed = {item.name: value for item, value in named} | kwargs
+        read = {_place(value) for value in _tensors(passed)}
+        for item in arguments:
+            if item.alias_info is not None and item.alias_info.is_write:
+                for value in _tensors(passed.get(item.name)):
+                    if _place(value) not in self.made:
+                        self.before.setdefault(_place(value), (value, value.clone()))
+        results = func(*args, **kwargs)
+        self.made |= {_place(value) for value in _tensors(results)} - read
+        self.graph.operations.append((func, args, kwargs, _tensors(results)))
+        return results
+
+    def put_back(self) -> None:
+        """Put back what was there before the recording."""
+        with torch.no_grad():
+            for value, before in self.before.values():
+                value.copy_(before)
+        torch.set_rng_state(self.random)
+
+
+def _place(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+# The graphs that are being recorded.
+capturing: list[Graph] = []
+
+
+@contextlib.contextmanager
+def graph(into: Graph, pool: Any = None) -> Iterator[None]:
+    """Record what runs inside."""
+    capturing.append(into)
+    recorder = Recorder(into)
+    try:
+        with recorder:
+            yield
+    finally:
+        capturing.pop()
+        recorder.put_back()
+
+
+def no_state(*_: Any) -> None:
+    """Refuse to read the random state, as torch up to 2.9 does while a graph is recorded."""
+    if capturing:
+        raise RuntimeError("Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `torch.cuda` make graphs on a CPU until the test ends."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: resident_memory())
