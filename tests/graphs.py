@@ -104,10 +104,11 @@ def graph(into: Graph, pool: Any = None) -> Iterator[None]:
         recorder.put_back()
 
 
-def no_state(*_: Any) -> None:
+def no_state(*_: Any) -> tuple[list[int], list[Tensor]]:
     """Refuse to read the random state, as torch up to 2.9 does while a graph is recorded."""
     if capturing:
         raise RuntimeError("Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture")
+    return [], []
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:

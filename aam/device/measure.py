@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from aam.device.platform import choose_device
+from aam.device.platform import choose_device, platform_here
 from aam.errors import InputError
 from aam.files.atomic import check_writable, write_text
 
@@ -245,6 +245,13 @@ def peak_memory(device: torch.device) -> int:
     return peak or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def held_memory(device: torch.device) -> int:
+    """Return the bytes that this process holds on a device, those of graphs and those that torch
+    keeps for reuse included.
+    """
+    return int(torch.cuda.memory_reserved(device)) if device.type == "cuda" else resident_memory()
+
+
 def reset_peak(device: torch.device) -> None:
     """Let `peak_memory` start anew; where the system does not allow that, it continues."""
     if device.type == "cuda":
@@ -275,9 +282,11 @@ def keep_freed_memory() -> None:
 def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
     """Return `share` of the bytes that this process could hold.
 
-    On a GPU of all its memory, else of what is free or already held by this process.
+    On a GPU of all its memory, and not more than the share of it that torch may take, else of what
+    is free or already held by this process.
     """
     if device.type == "cuda":
+        share = min(share, platform_here(device).memory_share or 1.0)
         return int(share * torch.cuda.get_device_properties(device).total_memory)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = _kilobytes("MemAvailable", "/proc/meminfo") or physical

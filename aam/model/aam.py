@@ -271,7 +271,8 @@ class Aam(nn.Module):
         encoded = []
         for chunk in tokens.tensor_split(parts) if parts else chunks:
             if torch.is_grad_enabled() and self.recompute_chunks:
-                encoded.append(checkpoint(self.asv.contextual, chunk, padded, use_reentrant=False))
+                options = {"use_reentrant": False, "preserve_rng_state": self.asv.stack.draws}
+                encoded.append(checkpoint(self.asv.contextual, chunk, padded, **options))
             else:
                 encoded.append(self.asv.contextual(chunk, padded))
         x = encoded[0] if len(encoded) == 1 else torch.cat(encoded)

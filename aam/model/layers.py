@@ -113,12 +113,14 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.recompute = False
+        # The random state is saved for dropout alone: torch up to 2.9 cannot read it in a graph.
+        self.draws = dropout > 0
 
     def forward(self, x: Tensor, mask: Tensor | OnShelves | None = None) -> Tensor:
         """Transform ``[batch, length, D]``, or a flat buffer, by all blocks, then normalize."""
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, mask, use_reentrant=False)
+                x = checkpoint(block, x, mask, use_reentrant=False, preserve_rng_state=self.draws)
             else:
                 x = block(x, mask)
         return self.norm(x)  # type: ignore[no-any-return]

@@ -93,15 +93,20 @@ class PretrainingSteps(StepRunner):
 
 
 def make_steps(
-    config: PretrainConfig, task_class: type[AmpliconTask] = AmpliconTask
+    config: NetworkOptions, task_class: type[AmpliconTask] = AmpliconTask
 ) -> PretrainingSteps:
-    """Return everything that a step of pretraining on all samples needs, or of another task."""
-    device, data, model = prepare_device(config.runtime), config.inputs, config.model
+    """Return everything that a step of pretraining on all samples needs, or of another task.
+
+    Steps of supervised training have one numeric target.
+    """
+    device, model = prepare_device(config.runtime), config.model
+    data = config.inputs if isinstance(config, PretrainConfig) else config.data
     decide_execution(config.runtime, device, model.attention_shapes, in_bf16=model.trains_in_bf16)
     inputs = read_inputs(data, MetadataColumns())
     study = make_study(inputs, data, model.max_bp, config.runtime.seed)
     config = replace(config, model=replace(model, max_bp=model.max_bp or study.longest))
-    return steps_of(config, study, device, task_class=task_class)
+    targets = int(isinstance(config, FineTuneConfig))
+    return steps_of(config, study, device, targets, task_class)
 
 
 def steps_of(
