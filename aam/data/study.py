@@ -517,7 +517,7 @@ def _parts(
 
 
 def lost_classes(
-    metadata: Metadata, name: str, every: Sequence[str], kept: Sequence[str]
+    metadata: Metadata, name: str, every: Collection[str], kept: Sequence[str]
 ) -> dict[str, int]:
     """Count the samples of `every` by those classes of a column that no sample of `kept` has."""
     counts = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))

@@ -224,7 +224,7 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
     problems = []
     for name, reasons in left_out.items():
         where = f"{metadata.source}: column {name!r}"
-        left = sorted({*metadata.values(name, ids)} - {None, *reasons})
+        left = sorted({*filter(None, metadata.values(name, ids))} - reasons.keys())
         if reason := metadata.not_read(name):
             problems.append(f"{where} {reason}")
         elif len(left) < 2:
@@ -435,8 +435,8 @@ class Labels:
 
     def at(self, rows: Ints) -> Labels:
         """Labels of the samples at some rows."""
-        parts = (self.target, self.label, self.category, self.covariate)
-        return Labels(*(part[rows] for part in parts))
+        reals = self.target[rows], self.covariate[rows]
+        return Labels(reals[0], self.label[rows], self.category[rows], reals[1])
 
     @classmethod
     def none(cls, samples: int) -> Labels:

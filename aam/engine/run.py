@@ -266,8 +266,9 @@ class RunDirectory:
         """The folder, as what a new run may write to."""
         inputs = [Path(entry["path"]) for entry in self.about["inputs"].values()]
         outputs, replaces = self.about.get(LIST, ()), self.runtime.overwrite
+        about_run = {EXPLANATION: "explain"}
         return OutputFolder(
-            self.path, self.about["command"], outputs, inputs, replaces, (EXPLANATION,), True
+            self.path, self.about["command"], outputs, inputs, replaces, about_run, True
         )
 
     def plan(self) -> str:
@@ -282,8 +283,10 @@ class RunDirectory:
         check_unlocked(self.path)
         if self.resumed:
             return f"the run there {'is finished' if self.is_complete() else 'would continue'}"
-        files = len(self.output.check())
+        removed = self.output.check()
+        files, explained = len(removed), any(path.parts[0] == EXPLANATION for path in removed)
         replaced = f"the earlier run there ({files} files) would be replaced"
+        replaced += f", {EXPLANATION}/ removed" if explained else ""
         state = f"{replaced}, all else there would stay" if files else "free"
         named = f", the run would continue from {self.runtime.resume_from}"
         return state + ("" if self.checkpoint is None else named)

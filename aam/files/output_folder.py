@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import IO, Any, NoReturn
@@ -134,8 +134,9 @@ class OutputFolder:
         What the command reads.
     overwrite : bool
         Whether results of an earlier call are replaced.
-    reserved : sequence of str
-        Entries that would be taken for results of the new call, though other commands write them.
+    dependent : mapping of str to str
+        Subfolders that other commands write about the results, and these commands. They go with
+        the results; as they would be taken for those of the new call, nothing else may lie there.
     resumable : bool
         Whether the command has ``--resume-from``.
     """
@@ -145,7 +146,7 @@ class OutputFolder:
     outputs: Sequence[str]
     inputs: Sequence[Path] = ()
     overwrite: bool = False
-    reserved: Sequence[str] = ()
+    dependent: Mapping[str, str] = field(default_factory=dict)
     resumable: bool = False
 
     def check(self) -> list[PurePath]:
@@ -176,6 +177,7 @@ class OutputFolder:
             raise InputError(f"{folder} holds results already; {remedy}")
         entries = _entries(folder)
         removed = [path for path in entries if self._is_listed(path, names)]
+        removed += self._about_earlier_results(entries)
         kept = set(entries) - set(removed)
         read = shown(str(path) for path in self.inputs if self._goes_with(path, removed))
         blocking = shown(sorted({str(name) for name in map(self._in_the_way, kept) if name}))
@@ -191,6 +193,19 @@ class OutputFolder:
         }
         refuse(folder, rules)
         return removed
+
+    def _about_earlier_results(self, entries: Iterable[PurePath]) -> list[PurePath]:
+        """Return what other commands wrote about the earlier results."""
+        paths = list[PurePath]()
+        for name, command in self.dependent.items():
+            place = self.folder / name
+            author, names = (_listed(place) if _is_folder(place) else None) or ("", [])
+            below = [path for path in entries if path.parts[0] == name and len(path.parts) > 1]
+            for path in below if author == command else ():
+                inner = path.relative_to(name)
+                if inner == PurePath(LOCK) or self._is_listed(inner, names):
+                    paths.append(path)
+        return paths
 
     def _is_listed(self, path: PurePath, names: Sequence[str]) -> bool:
         """Return whether an earlier call listed a path; a link that stands for a listed folder
@@ -211,9 +226,11 @@ class OutputFolder:
     def _in_the_way(self, path: PurePath) -> PurePath | None:
         """Return the part of a kept path whose name the new call needs, if any."""
         above, is_folder = [*path.parents][-2::-1], _is_folder(self.folder / path)
-        names = self.outputs if is_folder else (*self.outputs, *self.reserved)
+        if path.parts[0] in self.dependent:
+            place = PurePath(path.parts[0])
+            return path if (self.folder / place / RUN).is_file() else place
         for part in (*above, path):
-            if any(_matches(part, name) for name in names):
+            if any(_matches(part, name) for name in self.outputs):
                 return part
         in_whole = any(_matches(up / MANIFEST, name) for up in above for name in self.outputs)
         # A file is in the place of a folder of this name, not in that of one whose name is not
@@ -224,7 +241,11 @@ class OutputFolder:
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Remove the results of an earlier call and write run.json, in a folder that exists."""
-        self._remove(self.check())
+        removed = self.check()
+        self._remove(removed)
+        for name in sorted({path.parts[0] for path in removed}.intersection(self.dependent)):
+            text = "%s, which `aam %s` wrote about the earlier results, is removed with them"
+            log.info(text, self.folder / name, self.dependent[name])
         self._write_record(self.folder, about)
 
     def _remove(self, paths: Iterable[PurePath]) -> None:

@@ -69,6 +69,10 @@ def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, refused)
     (folder / "raw").mkdir()
     (folder / "raw" / "reads.fastq").write_text("mine")
     (folder / "figures" / "old.svg").write_text("of an earlier run")
+    (folder / "explanation").mkdir()
+    (folder / "explanation" / "explain.html").write_text("of the earlier run")
+    explained = {"command": "explain", "outputs": ["run.json", "explain.html"]}
+    (folder / "explanation" / "run.json").write_text(json.dumps(explained))
     assert train(study, folder, "--members deep presence --overwrite") == 0
     assert unlisted(folder) == {"notes.txt", "raw/reads.fastq"}
     assert not (folder / "figures" / "old.svg").exists()

@@ -107,7 +107,7 @@ def test_what_is_in_the_way_is_named_and_nothing_is_removed(tmp_path, name, name
         write(tmp_path, "model/manifest.json")
     write(tmp_path, name)
     before = files(tmp_path)
-    message = refusal(again(tmp_path, reserved=("explanation",)).begin, {})
+    message = refusal(again(tmp_path, dependent={"explanation": "explain"}).begin, {})
     assert f"{named!r} has the name of a new result" in message
     assert files(tmp_path) == before
 
@@ -227,3 +227,41 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
     monkeypatch.setattr(fcntl, "flock", refuse)
     with lock_folder(tmp_path):
         assert "this file system has no locks" in caplog.text
+
+
+PAGES = ("run.json", "explain.html", "ph/features.tsv")
+
+
+def test_what_another_command_wrote_about_the_results_goes_with_them(tmp_path, caplog):
+    caplog.set_level("INFO")
+    explained = {"dependent": {"explanation": "explain"}}
+    listing(tmp_path)
+    write(tmp_path, "metrics.json", "explanation/explain.html", "explanation/ph/features.tsv")
+    listing(tmp_path / "explanation", PAGES, "explain")
+    listing(tmp_path / "evaluated", PAGES, "evaluate")
+    write(tmp_path, "evaluated/explain.html")
+    again(tmp_path, **explained).begin({})
+    assert files(tmp_path) == ["evaluated/explain.html", "evaluated/run.json", RUN]
+    assert not (tmp_path / "explanation").exists()
+    assert f"{tmp_path / 'explanation'}, which `aam explain` wrote about" in caplog.text
+
+
+@pytest.mark.parametrize("command", ["explain", "evaluate"])
+def test_files_of_others_next_to_what_goes_with_the_results_stay(tmp_path, command):
+    listing(tmp_path)
+    write(tmp_path, "metrics.json", "explanation/ph/features.tsv", "explanation/ph/mine.txt")
+    listing(tmp_path / "explanation", PAGES, command)
+    before = files(tmp_path)
+    message = refusal(again(tmp_path, dependent={"explanation": "explain"}).begin, {})
+    assert "'explanation/ph/mine.txt'" in message
+    assert ("'explanation/ph/features.tsv'" in message) == (command == "evaluate")
+    assert files(tmp_path) == before
+
+
+def test_what_is_read_from_an_explanation_is_not_removed(tmp_path):
+    listing(tmp_path)
+    write(tmp_path, "explanation/ph/features.tsv")
+    listing(tmp_path / "explanation", PAGES, "explain")
+    read = [tmp_path / "explanation/ph/features.tsv"]
+    folder = again(tmp_path, dependent={"explanation": "explain"}, inputs=read)
+    assert "would delete what is read" in refusal(folder.begin, {})
