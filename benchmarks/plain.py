@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from aam.config import TrainConfig
-from aam.data.batch import Batch, Capacities, Masks, Shelved, on_shelves
+from aam.data.batch import Batch, Masks, Shelved, on_shelves
 from aam.training.losses import make_masks
-from aam.training.pretrain import AmpliconTask
+from aam.training.pretrain import AmpliconTask, Layout
 
 
 def every_slot(batch: Batch) -> Batch:
@@ -31,23 +31,19 @@ def every_slot(batch: Batch) -> Batch:
     )
 
 
-def plain_laid_out(
-    train: TrainConfig,
-    seed: int,
-    capacities: Capacities | None,
-    first: int,
-    batch: Batch,
-    place: int,
-) -> Shelved:
-    """Return a batch with a row for each slot and its masks, laid out as `laid_out` does."""
-    plain = every_slot(batch)
-    masks = make_masks(plain, train, seed, first + place)
-    if masks is not None:
-        # One masked copy of each distinct ASV.
-        _, distinct = np.unique(masks.tokens.numpy(), axis=0, return_index=True)
-        rows = torch.from_numpy(np.sort(distinct))
-        masks = Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
-    return on_shelves(plain, masks, capacities)
+class PlainLayout(Layout):
+    """Lays out batches with a row for each slot."""
+
+    def __call__(self, batch: Batch, number: int) -> Shelved:
+        """Return a batch laid out; `number` is its number in the run."""
+        plain = every_slot(batch)
+        masks = make_masks(plain, self.train, self.seed, number)
+        if masks is not None:
+            # One masked copy of each distinct ASV.
+            _, distinct = np.unique(masks.tokens.numpy(), axis=0, return_index=True)
+            rows = torch.from_numpy(np.sort(distinct))
+            masks = Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
+        return on_shelves(plain, masks, self.capacities)
 
 
 class PlainTask(AmpliconTask):
@@ -55,4 +51,6 @@ class PlainTask(AmpliconTask):
     ASVs.
     """
 
-    lay_out = staticmethod(plain_laid_out)
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self.layout = PlainLayout(self.layout.train, self.layout.seed, self.layout.capacities)

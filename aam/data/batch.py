@@ -9,11 +9,13 @@ and M masked copies of ASVs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -36,11 +38,17 @@ class Ranks:
         This one.
     samples, asvs : tuple of int
         Samples and distinct ASVs of each rank, one rank after the other; empty with a single rank.
+        `asvs` is empty too where each rank encodes the ASVs of its own samples.
+    rows, slots : tuple of int
+        Where each rank encodes the ASVs of its own samples: samples of each rank with dummies, and
+        its slots of ASVs; empty elsewhere.
     """
 
     rank: int = 0
     samples: tuple[int, ...] = ()
     asvs: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
 
     @property
     def first(self) -> int:
@@ -51,6 +59,11 @@ class Ranks:
     def own_samples(self) -> slice:
         """The samples of this rank among those of all."""
         return _stretch(self.samples, self.rank)
+
+    @property
+    def own_rows(self) -> slice:
+        """The samples of this rank among those of all, dummies counted."""
+        return _stretch(self.rows, self.rank)
 
     @property
     def own_asvs(self) -> slice:
@@ -86,6 +99,9 @@ class AnyBatch:
         Numbers of each sample on the reference of a plugin (`aam.data.study`).
     column : int64 [all_U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand.
+    pairs : float64 [1], optional
+        With several ranks that encode the ASVs of their own samples: pairs of a sample of this rank
+        and another one, each counted half.
     padded : bool
         Whether a row of `tokens` may be shorter than L.
     sample_ids : tuple of str
@@ -101,6 +117,7 @@ class AnyBatch:
     weight: Float[Tensor, " B"] | None = None
     reference: Float[Tensor, "B E"] | None = None
     column: Int64[Tensor, " all_U"] | None = None
+    pairs: Float[Tensor, " 1"] | None = None
     padded: bool = False
     sample_ids: tuple[str, ...] = ()
     ranks: Ranks = field(default_factory=Ranks)
@@ -112,11 +129,25 @@ class AnyBatch:
 
     def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
         """Return all tensors in one buffer, which one copy brings to a device."""
-        size = sum(_up(value.nbytes, ALIGNMENT) for value in self.tensors().values())
+        tensors = self.tensors()
+        size = sum(_up(value.nbytes, ALIGNMENT) for value in tensors.values())
+        first = next(iter(tensors.values()))
+        whole = torch.empty(0, dtype=torch.uint8, device=first.device)
+        whole.set_(first.untyped_storage())
+        if len(whole) == size and self._fills(whole):
+            return whole.pin_memory() if pinned else whole
         buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         for name, view in self._views(buffer).items():
-            view.copy_(self.tensors()[name])
+            view.copy_(tensors[name])
         return buffer
+
+    def _fills(self, buffer: Tensor) -> bool:
+        """Whether the tensors lie in a buffer already, as `buffer` lays them out."""
+        views = self._views(buffer)
+        return all(
+            not value.nbytes or value.data_ptr() == views[name].data_ptr()
+            for name, value in self.tensors().items()
+        )
 
     def on(self: Laid, buffer: UInt8[Tensor, " bytes"]) -> Laid:
         """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
@@ -139,6 +170,45 @@ class AnyBatch:
         return views
 
 
+class Packed(NamedTuple):
+    """A batch on its way between processes: one array of bytes, and what is no tensor.
+
+    Attributes
+    ----------
+    content : uint8 [bytes]
+    layout : dict
+        Type and shape of each tensor, in the order of the buffer.
+    kind : type
+        `Batch` or `Shelved`.
+    rest : dict
+        Its other fields.
+    """
+
+    content: npt.NDArray[np.uint8]
+    layout: dict[str, tuple[torch.dtype, tuple[int, ...]]]
+    kind: type[AnyBatch]
+    rest: dict[str, Any]
+
+    @classmethod
+    def of(cls, batch: AnyBatch) -> Packed:
+        """Pack a batch."""
+        tensors = batch.tensors()
+        layout = {name: (value.dtype, tuple(value.shape)) for name, value in tensors.items()}
+        values = {item.name: getattr(batch, item.name) for item in fields(batch)}
+        rest = {name: value for name, value in values.items() if name not in tensors}
+        return cls(batch.buffer().numpy(), layout, type(batch), rest)
+
+    def batch(self) -> Any:
+        """Return the batch, whose tensors share one buffer."""
+        buffer, at = torch.from_numpy(self.content), 0
+        tensors: dict[str, Any] = {}
+        for name, (dtype, shape) in self.layout.items():
+            size = math.prod(shape) * dtype.itemsize
+            tensors[name] = buffer[at : at + size].view(dtype).view(shape)
+            at += _up(size, ALIGNMENT)
+        return self.kind(**tensors, **self.rest)
+
+
 @dataclass(frozen=True)
 class Batch(AnyBatch):
     """Samples that are trained or predicted together, each distinct ASV held once.
@@ -154,6 +224,8 @@ class Batch(AnyBatch):
         Rarefied reads; 0 is padding.
     key : int64 [all_U], optional
         The `asv_keys` of the distinct ASVs.
+    owned : bool [U], optional
+        Distinct ASVs whose masked copies this rank reads; None where no other rank holds one.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
     """
@@ -162,6 +234,7 @@ class Batch(AnyBatch):
     asv: Int64[Tensor, "B S"]
     counts: Float[Tensor, "B S"]
     key: Int64[Tensor, " all_U"] | None = None
+    owned: Bool[Tensor, " U"] | None = None
     sizes: tuple[int, ...] = ()
 
 
@@ -252,7 +325,11 @@ class Shelved(AnyBatch):
         Slots whose count is withheld.
     bases : int64 [M, L], optional
         The masked bases, 0 to 3, and `IGNORED` elsewhere.
+    copied : tuple of int
+        Columns in the table of the ASVs with masked copies, on the host.
     shelves : tuple of (samples, slots)
+    is_constant : bool
+        Whether the shape is that of constant capacities.
     """
 
     tokens: UInt8[Tensor, "rows L"]
@@ -261,7 +338,9 @@ class Shelved(AnyBatch):
     counts: Float[Tensor, " T"]
     hidden: Bool[Tensor, " T"] | None = None
     bases: Int64[Tensor, "M L"] | None = None
+    copied: tuple[int, ...] = ()
     shelves: Shelves = ()
+    is_constant: bool = False
 
     @property
     def masked(self) -> int:
@@ -272,6 +351,11 @@ class Shelved(AnyBatch):
         """Key shared by batches of one shape."""
         sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
         return (*sizes, self.shelves, self.padded)
+
+
+def slots_of_shelves(shelves: Shelves) -> int:
+    """Return the slots of all samples on shelves."""
+    return sum(samples * length for samples, length in shelves)
 
 
 def exact_shelves(sizes: Sequence[int]) -> Shelves:
@@ -351,12 +435,38 @@ def on_shelves(
         bases=bases,
         distance=distance,
         column=_grown(batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0.0),
+        copied=_copied(batch, masks),
+        pairs=batch.pairs,
         shelves=shelves,
+        is_constant=bucket is not None,
         padded=batch.padded if bucket is None else bool((tokens == 0).any()),
         ranks=batch.ranks,
         sample_ids=batch.sample_ids,
         **of_samples,
     )
+
+
+def _copied(batch: Batch, masks: Masks | None) -> tuple[int, ...]:
+    """Return the columns of the ASVs with masked copies."""
+    if masks is None or batch.column is None:
+        return ()
+    return tuple(batch.column[batch.ranks.own_asvs][masks.rows].tolist())
+
+
+def in_bucket(shelved: Shelved, asvs: int, copies: int) -> Shelved:
+    """Return a batch of constant shape in a larger bucket."""
+    before, length = len(shelved.tokens) - shelved.masked, shelved.tokens.shape[1]
+    if asvs <= before:
+        return shelved
+    tokens = torch.ones(asvs + (copies if shelved.masked else 0), length, dtype=torch.uint8)
+    tokens[:before] = shelved.tokens[:before]
+    tokens[asvs : asvs + shelved.masked] = shelved.tokens[before:]
+    bases = shelved.bases
+    if bases is not None:
+        missing = copies - len(bases)
+        bases = torch.nn.functional.pad(bases, (0, 0, 0, missing), value=IGNORED)
+    column = _grown(shelved.column, asvs - before, 0.0)
+    return replace(shelved, tokens=tokens, bases=bases, column=column)
 
 
 def _tokens(

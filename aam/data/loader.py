@@ -17,11 +17,25 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch.utils.data import DataLoader
 
-from aam.data.batch import BATCHES, Batch, Capacities, Ranks, fit_capacities
+from aam.data.batch import (
+    BATCHES,
+    IGNORED,
+    AnyBatch,
+    Batch,
+    Capacities,
+    Packed,
+    Ranks,
+    Shelved,
+    exact_shelves,
+    fit_capacities,
+    in_bucket,
+    slots_of_shelves,
+)
 from aam.data.rarefaction import Row, matrix_of, rarefied_rows
 from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
@@ -32,6 +46,7 @@ from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import KILLED, WARNINGS, RunError
 from aam.io.tables import Integers
+from aam.options import not_none
 
 # --- batches of samples ---------------------------------------------------------------------------
 
@@ -51,12 +66,15 @@ class Collation:
         on the rarefaction.
     covariate_dropout : float
         Share of the covariates of a sample that training leaves out.
+    encodes_own : bool
+        Each of several ranks encodes the ASVs of its own samples, not a part of those of all.
     """
 
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
     covariate_dropout: float = 0.0
+    encodes_own: bool = False
 
 
 def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[Row]:
@@ -112,17 +130,15 @@ def collate(
     rank : int
         Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks.
         The distinct ASVs of all ranks stand in order of length, and each rank has the tokens of its
-        stretch of them.
+        stretch of them; with `Collation.encodes_own` those of its own samples, and the tokens of
+        all of them.
     """
     names = study.table.sample_ids
     rows, read, full = _largest_first(study, parts, rarefied)
-    columns = np.unique(np.concatenate([columns for columns, _ in read]))
-    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
-    # Each rank encodes nearly the same number of bases.
-    done = np.cumsum(study.lengths[columns])
-    ends = done[-1] * np.arange(1, len(parts) + 1) / len(parts)
-    stretches = np.diff(np.searchsorted(done, ends, side="right"), prepend=0)
-    ranks = Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
+    if how.encodes_own and len(parts) > 1:
+        columns, owned, ranks = _own_asvs(study, parts, read, rank)
+    else:
+        (columns, ranks), owned = _stretches(study, parts, read, rank), None
     own, encoded = ranks.own_samples, columns[ranks.own_asvs]
     longest = int(study.lengths[encoded if len(encoded) else columns].max()) if how.tokens else 0
     asv, counts = _laid_out(columns, read[own])
@@ -136,6 +152,7 @@ def collate(
         counts=counts,
         column=column,
         key=asv_keys(study.tokens[column]) if how.tokens else None,
+        owned=owned,
         reference=study.sample_input and study.sample_input([columns for columns, _ in read[own]]),
         sizes=tuple(len(columns) for columns, _ in read[own]),
         padded=bool(how.tokens and (study.lengths[encoded] < longest).any()),
@@ -143,7 +160,64 @@ def collate(
         ranks=ranks,
         **_labels(study, rows[own], epoch, how.covariate_dropout),
         distance=distance,
+        pairs=None if distance is None or not ranks.rows else _half_pairs(distance, ranks.first),
     )
+
+
+def _stretches(
+    study: Study, parts: Sequence[Rows], read: Sequence[Row], rank: int
+) -> tuple[Integers, Ranks]:
+    """Return the distinct ASVs of all ranks in order of length, and the division of them."""
+    columns = np.unique(np.concatenate([columns for columns, _ in read]))
+    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
+    # Each rank encodes nearly the same number of bases.
+    done = np.cumsum(study.lengths[columns])
+    ends = done[-1] * np.arange(1, len(parts) + 1) / len(parts)
+    stretches = np.diff(np.searchsorted(done, ends, side="right"), prepend=0)
+    return columns, Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
+
+
+def _own_asvs(
+    study: Study, parts: Sequence[Rows], read: Sequence[Row], rank: int
+) -> tuple[Integers, torch.Tensor, Ranks]:
+    """Return the distinct ASVs of the samples of a rank in order of length, which of them have
+    their masked copy there, and the division of the samples.
+    """
+    samples = tuple(map(len, parts))
+    starts = np.cumsum((0, *samples))
+    of_ranks = [read[start:end] for start, end in itertools.pairwise(starts.tolist())]
+    asvs = [np.unique(np.concatenate([columns for columns, _ in part])) for part in of_ranks]
+    shelves = [exact_shelves([len(columns) for columns, _ in part]) for part in of_ranks]
+    order = np.argsort(study.lengths[asvs[rank]], kind="stable")
+    owned = torch.from_numpy(owned_asvs(asvs, rank)[order])
+    slots = tuple(map(slots_of_shelves, shelves))
+    return asvs[rank][order], owned, Ranks(rank, samples, rows=samples, slots=slots)
+
+
+def owned_asvs(asvs: Sequence[Integers], rank: int) -> npt.NDArray[np.bool_]:
+    """Return which of the ASVs of a rank it owns: an ASV of several ranks has one owner.
+
+    Parameters
+    ----------
+    asvs : sequence of int [n]
+        Columns of the table that each rank holds, each once.
+    rank : int
+    """
+    columns = np.concatenate(asvs)
+    order = np.argsort(columns, kind="stable")
+    distinct, first, holders = np.unique(columns[order], return_index=True, return_counts=True)
+    owned = np.zeros(len(columns), bool)
+    # The holders of an ASV stand next to each other; its column chooses one, so that ranks share.
+    owned[order[first + distinct % holders]] = True
+    start = sum(map(len, asvs[:rank]))
+    return owned[start : start + len(asvs[rank])]
+
+
+def _half_pairs(distance: torch.Tensor, first: int) -> torch.Tensor:
+    """Return half the number of distances to other samples; the samples start at column `first`."""
+    present = torch.isfinite(distance)
+    present.diagonal(first).fill_(False)
+    return present.sum(dtype=torch.float64)[None] / 2
 
 
 def _largest_first(
@@ -221,6 +295,8 @@ def distances_of(
 def tree_on_device(study: Study, device: torch.device, samples: int) -> TreeOnDevice | None:
     """Tree that computes UniFrac of batches on `device`, from the ASVs that the network reads.
 
+    `samples` are those of a batch on all ranks.
+
     None where that is not all that the target needs: a matrix is given, several studies are
     joined, a sample has more ASVs than the token limit, or the tree is too large.
     """
@@ -261,18 +337,35 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _stop_workers(kept: list[tuple[DataLoader[Any], list[Any]]]) -> None:
+# Rows of a batch, its epoch, and its number in the run.
+Item = tuple[Rows, int, int]
+Finish = Callable[[Batch, int], Any]
+# Workers, the list of what they do next, and how they finish a batch.
+Workers = tuple[DataLoader[Any], list[Any], Finish]
+
+
+def _stop_workers(kept: list[Workers]) -> None:
     """Stop workers, also of an epoch that is still open: they ignore the signal that would end
     them.
     """
-    for ahead, _ in kept:
+    for ahead, *_ in kept:
         if ahead._iterator is not None:
             ahead._iterator._shutdown_workers()  # type: ignore[attr-defined]
     kept.clear()
 
 
-def _as_it_is(batch: Batch, place: int) -> Batch:
+def _as_it_is(batch: Batch, number: int) -> Batch:
     return batch
+
+
+def _sent(made: Any) -> Any:
+    """Return what a worker sends to the main process."""
+    return Packed.of(made) if isinstance(made, AnyBatch) else made
+
+
+def _received(sent: Any) -> Any:
+    """Return what a worker made."""
+    return sent.batch() if isinstance(sent, Packed) else sent
 
 
 class _Items:
@@ -300,8 +393,8 @@ class Loader:
     workers: int = 0
     how: Collation = Collation()
     world: World = SINGLE
-    # The workers, and the list that says what they do in the next epoch.
-    kept: list[tuple[DataLoader[Any], list[Any]]] = field(default_factory=list, init=False)
+    # The workers, the list that says what they do in the next epoch, and how they finish a batch.
+    kept: list[Workers] = field(default_factory=list, init=False)
 
     def __len__(self) -> int:
         if len(self.study.parts) > 1:
@@ -331,13 +424,17 @@ class Loader:
         return np.array_split(rows[order], len(self))
 
     def capacities(self, masked: float) -> Capacities:
-        """Return the capacities of batches, from the rarefactions of the first epochs.
+        """Return the capacities of the batches of a rank, from the rarefactions of the first
+        epochs.
 
         `masked` is the share of the distinct ASVs that have a masked copy.
         """
         study, sizes, asvs, epoch = self.study, list[list[int]](), list[int](), 0
         while len(sizes) < BATCHES:
-            for rows in self.order(epoch)[: BATCHES - len(sizes)]:
+            batches = self.order(epoch)
+            if self.world.size > 1:
+                batches = [part for rows in batches for part in self.parts(rows)]
+            for rows in batches[: BATCHES - len(sizes)]:
                 read = [row[0] for row in rows_read(study, rows, epoch, self.how.shallow)]
                 sizes.append(sorted(map(len, read), reverse=True))
                 asvs.append(len(np.unique(np.concatenate(read))))
@@ -364,62 +461,96 @@ class Loader:
         _stop_workers(self.kept)
 
     def epoch(
-        self, epoch: int, skip: int = 0, finish: Callable[[Batch, int], Any] = _as_it_is
+        self, epoch: int, skip: int = 0, finish: Finish = _as_it_is, first: int = 0
     ) -> Iterator[Any]:
         """Yield this rank's share of the batches of an epoch, after the first `skip`.
 
-        The workers give each batch and its place in the epoch to `finish`, and its result is
-        yielded.
+        The workers give each batch and its number, counted from `first` on, to `finish`, and its
+        result is yielded. Epochs whose `finish` is equal share workers.
         """
-        order, world = self.order(epoch)[skip:], self.world
-        places = range(skip, skip + len(order))
-        if world.size == 1:
-            numbered = zip(places, order, strict=True)
-            yield from self._ahead([(rows, epoch, finish, at) for at, rows in numbered])
+        order = self.order(epoch)[skip:]
+        numbers = range(first + skip, first + skip + len(order))
+        if self.world.size == 1:
+            items = [(rows, epoch, at) for at, rows in zip(numbers, order, strict=True)]
+            yield from self._ahead(items, finish)
             return
-        parts_by_batch = [self.parts(rows) for rows in order]
-        own = [(parts[world.rank], epoch, finish, 0) for parts in parts_by_batch]
-        most = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
+        parts_by_batch, rank = [self.parts(rows) for rows in order], self.world.rank
+        pairs = zip(numbers, parts_by_batch, strict=True)
+        own = [(parts[rank], epoch, at) for at, parts in pairs]
+        exchanged = self._with_asvs if self.is_alone else self._with_rows
         waiting: deque[Callable[[], Any]] = deque()
-
-        def share(parts: list[Rows], arrived: Callable[[], list[list[Row]]], place: int) -> Any:
-            batch = collate(self.study, parts, arrived(), epoch, self.how, world.rank)
-            return finish(batch, place)
-
-        for at, parts, rarefied in zip(places, parts_by_batch, self._ahead(own), strict=True):
-            longest = max(int(most[part].sum()) for part in parts)
-            arrived = exchange_rows(rarefied, list(map(len, parts)), longest, world)
-            waiting.append(partial(share, parts, arrived, at))
-            # The rows of a batch arrive while the one before is computed.
+        for item, parts, made in zip(own, parts_by_batch, self._ahead(own, finish), strict=True):
+            waiting.append(exchanged(made, parts, item, finish))
+            # What ranks exchange arrives while the batch before is computed.
             if len(waiting) > 1:
                 yield waiting.popleft()()
         yield from (take() for take in waiting)
 
-    def _take(self, item: tuple[Rows, int, Callable[[Batch, int], Any], int]) -> Any:
-        """Make a batch and finish it; of several ranks, only rarefy the rows of this one."""
-        rows, epoch, finish, place = item
-        if self.world.size > 1:
-            return rarefied_rows(self.study, rows, epoch, self.how.shallow)
-        return finish(rarefied_batch(self.study, rows, epoch, self.how), place)
+    @property
+    def is_alone(self) -> bool:
+        """Whether a batch needs no reads of other ranks: no distances, and no ASVs of theirs."""
+        return self.world.size == 1 or (self.how.encodes_own and not self.how.distances)
 
-    def _ahead(self, items: list[Any]) -> Iterator[Any]:
+    def _longest(self, parts: list[Rows]) -> int:
+        """Return an upper limit of the ASVs of a rank in a batch."""
+        most = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
+        return max(int(most[part].sum()) for part in parts)
+
+    def _with_rows(
+        self, rarefied: list[Row], parts: list[Rows], item: Item, finish: Finish
+    ) -> Callable[[], Any]:
+        """Begin to exchange rarefied samples; what is returned makes the batch of them."""
+        _, epoch, number = item
+        arrived = exchange_rows(rarefied, [*map(len, parts)], self._longest(parts), self.world)
+
+        def batch() -> Any:
+            made = collate(self.study, parts, arrived(), epoch, self.how, self.world.rank)
+            return finish(made, number)
+
+        return batch
+
+    def _with_asvs(
+        self, made: Batch | Shelved, parts: list[Rows], item: Item, finish: Finish
+    ) -> Callable[[], Any]:
+        """Begin to exchange the ASVs of a batch; what is returned gives the batch that all ranks
+        agree on.
+        """
+        samples = tuple(map(len, parts))
+        return exchange_asvs(made, samples, self._longest(parts), self.world)
+
+    def _take(self, finish: Finish, item: Item) -> Any:
+        """Make a batch and finish it; where ranks exchange reads, only rarefy the rows of this
+        one.
+        """
+        rows, epoch, number = item
+        if not self.is_alone:
+            return rarefied_rows(self.study, rows, epoch, self.how.shallow)
+        return finish(rarefied_batch(self.study, rows, epoch, self.how), number)
+
+    def _packed(self, finish: Finish, item: Item) -> Any:
+        """Make a batch in a worker."""
+        return _sent(self._take(finish, item))
+
+    def _ahead(self, items: list[Item], finish: Finish) -> Iterator[Any]:
         """Yield what `_take` makes of each item, in order, in `workers` where there are any."""
         if not self.workers:
-            yield from map(self._take, items)
+            yield from (self._take(finish, item) for item in items)
             return
         try:
             with warnings.catch_warnings():
                 # torch warns when there are more workers than cores; the user asked for them.
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
-                batches = _begun(self._workers(items))
-            yield from batches
+                batches = _begun(self._workers(items, finish))
+            yield from map(_received, batches)
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
             raise RunError(f"{KILLED} ({error}); lower --num-workers {self.workers}") from error
 
-    def _workers(self, items: list[Any]) -> DataLoader[Any]:
+    def _workers(self, items: list[Item], finish: Finish) -> DataLoader[Any]:
         """Return the workers of this loader, which take `items` next."""
+        if self.kept and self.kept[0][2] != finish:
+            self.close()
         if not self.kept:
             waiting: list[Any] = []
             ahead: DataLoader[Any] = DataLoader(
@@ -427,18 +558,18 @@ class Loader:
                 sampler=waiting,
                 batch_size=None,
                 # The workers must not keep this loader; they end with it, at the latest at exit.
-                collate_fn=replace(self)._take,  # type: ignore[arg-type]
+                collate_fn=partial(replace(self)._packed, finish),
                 num_workers=self.workers,
                 # Without a generator of its own it would advance the one that dropout uses.
                 generator=torch.Generator(),
                 worker_init_fn=_ignore_warnings,
                 persistent_workers=True,
             )
-            self.kept.append((ahead, waiting))
+            self.kept.append((ahead, waiting, finish))
             weakref.finalize(self, _stop_workers, self.kept)
             # At exit this must come before multiprocessing waits for the workers.
             atexit.register(_stop_workers, self.kept)
-        ahead, next_items = self.kept[0]
+        ahead, next_items, _ = self.kept[0]
         next_items[:] = items
         return ahead
 
@@ -467,6 +598,66 @@ def exchange_rows(
         return of_ranks
 
     return rows
+
+
+# Numbers before the ASVs in a message of `exchange_asvs`.
+HEADER = 6
+
+
+def exchange_asvs(
+    made: Batch | Shelved, samples: tuple[int, ...], longest: int, world: World
+) -> Callable[[], Batch | Shelved]:
+    """Begin to exchange the size of a batch and its ASVs; what is returned gives this rank's share
+    of the batch as all ranks agree on it: in the largest bucket that any rank needs, with the
+    masked copies that this rank owns.
+
+    Parameters
+    ----------
+    made : Batch or Shelved
+        The samples of this rank.
+    samples : tuple of int
+        Those of each rank.
+    longest : int
+        No rank has more ASVs.
+    world : World
+    """
+    held, bucket = _asvs_of(made), (0, 0)
+    shelves = made.shelves if isinstance(made, Shelved) else exact_shelves(made.sizes)
+    if isinstance(made, Shelved) and made.is_constant:
+        bucket = len(made.tokens) - made.masked, made.masked
+    rows, slots = sum(number for number, _ in shelves), slots_of_shelves(shelves)
+    message = torch.zeros(HEADER + longest, dtype=torch.int32)
+    message[:HEADER] = torch.tensor([*bucket, made.padded, rows, slots, len(held)])
+    message[HEADER : HEADER + len(held)] = held
+    arrived = world.begin_gather(message)
+
+    def agreed() -> Batch | Shelved:
+        parts = [message.numpy() for message in arrived()]
+        asvs, copies, padded, rows, slots, _ = (
+            tuple(column) for column in np.stack([part[:HEADER] for part in parts]).T.tolist()
+        )
+        columns = [part[HEADER : HEADER + part[HEADER - 1]] for part in parts]
+        owned = torch.from_numpy(owned_asvs(columns, world.rank))
+        # A half for each pair of a sample of this rank and another one.
+        pairs = torch.tensor([samples[world.rank] * (sum(samples) - 1) / 2], dtype=torch.float64)
+        ranks = Ranks(world.rank, samples, rows=rows, slots=slots)
+        batch = replace(made, padded=any(padded), pairs=pairs, ranks=ranks)
+        if isinstance(batch, Batch):
+            return replace(batch, owned=owned)
+        if batch.bases is not None:
+            batch.bases[: len(owned)][~owned] = IGNORED
+        # Where the batch of one rank overflows, no rank has a constant shape.
+        batch = replace(batch, is_constant=min(asvs) > 0)
+        return in_bucket(batch, max(asvs), max(copies)) if batch.is_constant else batch
+
+    return agreed
+
+
+def _asvs_of(made: Batch | Shelved) -> torch.Tensor:
+    """Return the columns of the ASVs of a batch that may have a masked copy."""
+    if isinstance(made, Shelved):
+        return torch.tensor(made.copied, dtype=torch.int64)
+    return not_none(made.column)
 
 
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:

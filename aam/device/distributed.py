@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,14 @@ class World:
     ----------
     rank, size, local_rank : int
         Rank, number of ranks, rank on this node.
+    over_host : bool
+        Whether tensors of a GPU travel over the host, as where ranks share one: NCCL refuses that.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    over_host: bool = False
 
     @property
     def is_main(self) -> bool:
@@ -97,8 +100,38 @@ class World:
         """Return the sum over ranks of tensors of one shape."""
         if self.size > 1:
             values = values.clone()
-            dist.all_reduce(values)
+            self.add_up(values)
         return values
+
+    def add_up(self, values: Tensor) -> None:
+        """Replace values by their sum over ranks."""
+        if self._on_gpu(values):
+            on_host = values.cpu()
+            dist.all_reduce(on_host)
+            values.copy_(on_host)
+        else:
+            dist.all_reduce(values)
+
+    def gather_into(self, every: Tensor, values: Tensor) -> None:
+        """Write the values ``[n]`` of all ranks into `every` ``[size, n]``."""
+        if self._on_gpu(values):
+            parts = [torch.empty_like(values, device="cpu") for _ in range(self.size)]
+            dist.all_gather(parts, values.cpu())
+            every.copy_(torch.stack(parts))
+        else:
+            dist.all_gather([*every.unbind()], values)
+
+    def from_main(self, values: Tensor) -> None:
+        """Replace values by those of rank 0."""
+        on_gpu = self._on_gpu(values)
+        sent = values.cpu() if on_gpu else values
+        dist.broadcast(sent, 0)
+        if on_gpu:
+            values.copy_(sent)
+
+    def _on_gpu(self, values: Tensor) -> bool:
+        """Whether values have to travel over the host."""
+        return self.over_host and values.is_cuda
 
     def largest_values(self, values: Tensor) -> Tensor:
         """Return the largest of the ranks' tensors of one shape, element by element, without
@@ -317,6 +350,9 @@ def process_group(config: RunConfig) -> Iterator[World]:
     rank, size = world.rank, world.size
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     _groups.append(dist.group.WORLD)
+    if torch.cuda.is_available() and config.device != "cpu":
+        shared = world.any(world.local_rank >= torch.cuda.device_count())
+        world = replace(world, over_host=shared)
     # A failed rank does not destroy its group, because that would wait for the others.
     try:
         yield world

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
@@ -35,8 +34,7 @@ def parallelize(
     """
     if world.size == 1 or is_sharded(model):
         return model
-    for value in model.state_dict().values():
-        dist.broadcast(value, 0)
+    start_alike(model, world)
     if not config.fsdp:
         # With find_unused_parameters DDP does not rebuild its buckets after the first step: they
         # would be summed in another order, and a resumed run would differ in its last bits.
@@ -44,6 +42,12 @@ def parallelize(
     for block in (*blocks, model):
         fully_shard(block)
     return model
+
+
+def start_alike(model: nn.Module, world: World) -> None:
+    """Give all ranks the weights of rank 0."""
+    for value in model.state_dict().values():
+        world.from_main(value)
 
 
 def averaged_ranks(network: nn.Module, world: World) -> int:

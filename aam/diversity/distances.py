@@ -253,6 +253,8 @@ def unifrac_matrix(
 # Most numbers that the branches above all features, and the reads of a batch below all branches,
 # may take: 0.5 GB. The loader computes the distances of larger trees.
 MOST_NUMBERS = 1 << 26
+# Numbers of the temporaries of a chunk of the generalized metric: 32 MB.
+CHUNK_NUMBERS = 1 << 22
 
 
 class TreeOnDevice:
@@ -294,7 +296,9 @@ class TreeOnDevice:
         """Whether batches of this number of samples need little memory."""
         return max(self.above.numel(), samples * len(self.length)) <= MOST_NUMBERS
 
-    def distances(self, feature: Tensor, row: Tensor, counts: Tensor, samples: int) -> Tensor:
+    def distances(
+        self, feature: Tensor, row: Tensor, counts: Tensor, samples: int, rows: slice = slice(None)
+    ) -> Tensor:
         """Return the distances ``[B, B]`` between samples, as `batch_unifrac` does.
 
         Parameters
@@ -305,6 +309,8 @@ class TreeOnDevice:
             Rarefied reads; 0 is padding.
         samples : int
             Number of samples B.
+        rows : slice
+            Samples whose distances to all are returned.
         """
         branches, reads = len(self.length), counts.to(self.length)
         place = (row[:, None] * branches + self.above[feature]).flatten()
@@ -313,36 +319,44 @@ class TreeOnDevice:
         below = below.view(samples, branches)
         metric = self.options.metric
         if metric == "unifrac":
-            apart, whole = self._unweighted((below > 0).to(below))
+            apart, whole = self._unweighted((below > 0).to(below), rows)
         else:
             total = self.length.new_zeros(samples)
             total = total.index_add(0, row, reads * self.on_tree[feature])
             shares = below / total.clamp_min(1)[:, None]
             is_plain = metric != "generalized" or self.options.alpha == 1
-            apart, whole = self._weighted(shares) if is_plain else self._generalized(shares)
+            of_metric = self._weighted if is_plain else self._generalized
+            apart, whole = of_metric(shares, rows)
         result = apart if metric == "weighted" else (apart / whole).where(whole > 0, 0.0)
         return result.clamp_min(0)
 
-    def _unweighted(self, present: Tensor) -> tuple[Tensor, Tensor]:
+    def _unweighted(self, present: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         height = present @ self.length
-        shared = (present * self.length) @ present.T
-        union = height[:, None] + height - shared
+        shared = (present[rows] * self.length) @ present.T
+        union = height[rows, None] + height - shared
         return union - shared, union
 
-    def _weighted(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+    def _weighted(self, shares: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return the sums over branches of length times difference of shares, and times their sum.
+
+        The former is the distance of the city block between shares times lengths.
+        """
         import torch
 
-        height = shares @ self.length
-        apart = torch.stack([(shares - mine).abs() @ self.length for mine in shares])
-        return apart, height[:, None] + height
+        mass = shares * self.length
+        height = mass.sum(dim=1)
+        return torch.cdist(mass[rows], mass, p=1.0), height[rows, None] + height
 
-    def _generalized(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+    def _generalized(self, shares: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return the sums of the generalized metric (Chen et al. 2012), some rows at a time."""
         import torch
 
         apart, whole = [], []
-        for mine in shares:
-            both = shares + mine
-            weight = both.where(both > 0, 1.0).pow(self.options.alpha).where(both > 0, 0.0)
-            apart.append((weight * (shares - mine).abs() / both.clamp_min(1e-30)) @ self.length)
+        for mine in shares[rows].split(max(1, CHUNK_NUMBERS // shares.numel())):
+            both = mine[:, None] + shares
+            # A branch above neither sample counts nothing.
+            weight = both.pow(self.options.alpha).where(both > 0, 0.0)
+            ratio = (mine[:, None] - shares).abs() / both.clamp_min(1e-30)
+            apart.append((weight * ratio) @ self.length)
             whole.append(weight @ self.length)
-        return torch.stack(apart), torch.stack(whole)
+        return torch.cat(apart), torch.cat(whole)

@@ -77,14 +77,23 @@ def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[
     shared = world.size > 1 and task.splits_batches
     if len(window) == 1 and not shared:
         return None
+    sums = window_counts(task, window)
+    if sums is None:
+        return None
+    sums = world.all_reduce_sum(sums) if shared else sums
+    return dict(zip(task.loss_names, sums.unbind(), strict=True))
+
+
+def window_counts(task: Task, window: Sequence[MicroBatch]) -> Tensor | None:
+    """Count of each loss, ``[loss_names]``, in all batches of a step on this rank; None where the
+    task does not count.
+    """
     counted = [counts for m in window if (counts := task.loss_counts(m.data)) is not None]
     if not counted:
         return None
     zero = torch.zeros((), device=task.device)
     rows = [torch.stack([c.get(name, zero).to(zero) for c in counted]) for name in task.loss_names]
-    sums = torch.stack([row.sum() for row in rows])
-    sums = world.all_reduce_sum(sums) if shared else sums
-    return dict(zip(task.loss_names, sums.unbind(), strict=True))
+    return torch.stack([row.sum() for row in rows])
 
 
 def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
@@ -125,16 +134,32 @@ def train_step(
             with stage("backward"):
                 scaler.scale(loss).backward()
         losses.append(loss.detach())
-    with stage("optimizer"):
-        scaler.unscale_(optimizer)
-        norm = clip_gradients(task.parts(), max_grad_norm)
-    nonfinite_loss = world.all_reduce_sum((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
+    nonfinite = world.all_reduce_sum(nonfinite_flag(losses)) > 0
+    return StepOutcome(
+        sum_terms(terms), optimizer_step(task, optimizer, scaler, nonfinite, max_grad_norm)
+    )
+
+
+def nonfinite_flag(losses: list[Tensor]) -> Tensor:
+    """Return 1.0 if the loss of any batch of a step is not finite, else 0.0."""
+    return (~torch.isfinite(torch.stack(losses).sum())).float()
+
+
+@stage("optimizer")
+def optimizer_step(
+    task: Task, optimizer: Optimizer, scaler: Scaler, nonfinite_loss: Tensor, max_grad_norm: float
+) -> Tensor:
+    """Clip the gradients and move the weights, unless loss or gradient are not finite; return
+    whether that is an error.
+    """
+    scaler.unscale_(optimizer)
+    norm = clip_gradients(task.parts(), max_grad_norm)
     nonfinite = nonfinite_loss | ~torch.isfinite(norm)
     # As in torch's GradScaler: fused optimizers skip the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, nonfinite.float()  # type: ignore[attr-defined]
-    with stage("optimizer"), stage("step"):
+    with stage("step"):
         optimizer.step()
-    return StepOutcome(sum_terms(terms), nonfinite_loss | scaler.update_scale(nonfinite))
+    return nonfinite_loss | scaler.update_scale(nonfinite)
 
 
 class RunningMeans:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,24 @@ from aam.options import TrainingOptions
 Terms = dict[str, tuple[Tensor, Tensor]]
 
 Metrics = dict[str, float]
+
+
+class Encoded(NamedTuple):
+    """A batch after the forward pass, and what the losses of other ranks need of it.
+
+    Attributes
+    ----------
+    outputs : Any
+        What the task makes of it.
+    message : dict of str to tensor
+        What goes to all ranks.
+    lengths : dict of str to tuple of int
+        First dimension of these tensors on each rank.
+    """
+
+    outputs: Any
+    message: dict[str, Tensor]
+    lengths: dict[str, tuple[int, ...]]
 
 
 class Task:
@@ -46,6 +64,9 @@ class Task:
     steps_alone : bool
         Whether, with several ranks, each rank trains parameters of its own and waits for no other
         rank in a step; `gather` brings them together.
+    shares_vectors : bool
+        Whether several ranks exchange vectors once and gradients once in a step (`RankSteps`), by
+        `encode` and `joint_losses`; else `parallelize` spreads the model over them.
     compiler : str
         Compiler of torch that made the forward pass faster; empty without.
     """
@@ -60,6 +81,7 @@ class Task:
     validates_first: bool = False
     splits_batches: bool = True
     steps_alone: bool = False
+    shares_vectors: bool = False
     compiler: str = ""
 
     @property
@@ -83,6 +105,20 @@ class Task:
 
     def losses(self, network: nn.Module, batch: Any) -> Terms:
         """Return every loss of a prepared batch as ``name -> (sum, count)``."""
+        raise NotImplementedError
+
+    def encode(self, network: nn.Module, batch: Any) -> Encoded:
+        """Run the forward pass of a prepared batch as far as it needs no other rank."""
+        raise NotImplementedError
+
+    def joint_losses(
+        self, network: nn.Module, batch: Any, encoded: Encoded, gathered: dict[str, Tensor]
+    ) -> Terms:
+        """Return this rank's share of the losses of a batch of all ranks.
+
+        `gathered` has what they sent, without gradient: the sum over ranks of the gradients of
+        these shares must be the gradient of the whole.
+        """
         raise NotImplementedError
 
     def loss_counts(self, batch: Any) -> dict[str, Tensor] | None:

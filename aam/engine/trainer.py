@@ -22,10 +22,11 @@ from torch import Tensor
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import make_scaler
 from aam.device.rng import random_state, set_random_state
-from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
+from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like, start_alike
 from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import METRICS, Record, RunLogger
+from aam.engine.ranks import RankSteps
 from aam.engine.run import CHECKPOINTS, RunDirectory
 from aam.engine.step import (
     MicroBatch,
@@ -114,11 +115,17 @@ class Trainer:
         task, options = self.task, self.options
         self.model, self.device = task.model, task.device
         self.step_world = SINGLE if task.steps_alone else self.world
-        self.network = parallelize(task.network, self.runtime, self.step_world, task.blocks())
+        if task.shares_vectors:
+            start_alike(task.model, self.step_world)
+            self.network = task.network
+        else:
+            self.network = parallelize(task.network, self.runtime, self.step_world, task.blocks())
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = task.configure_optimizer(options)
         self.take: Callable[..., StepOutcome] = train_step
-        if self.device.type == "cuda" and self.world.size == 1:
+        if task.shares_vectors:
+            self.take = RankSteps(task)
+        elif self.device.type == "cuda" and self.world.size == 1:
             self.take = CapturedSteps(task, self.optimizer)
         epoch_steps = math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
         self.total_steps = epoch_steps * options.epochs
@@ -136,6 +143,8 @@ class Trainer:
         """Path that the steps take, in words: captured, compiled or eager, and why."""
         if isinstance(self.take, CapturedSteps):
             reason = self.take.obstacle(self.options, self.scaler)
+        elif self.task.shares_vectors:
+            reason = f"{self.step_world.size} ranks exchange vectors and gradients once in a step"
         elif self.step_world.size > 1:
             wrapper = "FSDP2" if self.runtime.fsdp else "DDP"
             reason = f"{self.step_world.size} ranks with {wrapper}"

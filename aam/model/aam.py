@@ -206,7 +206,8 @@ class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
     `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the
-    rows of other ranks next to those of this rank.
+    rows of other ranks next to those of this rank. Without `compares`, set from outside, distances
+    are left out: who has the vectors of all ranks computes them by `distance`.
 
     Parameters
     ----------
@@ -239,6 +240,7 @@ class Aam(nn.Module):
         self.labels = nn.ModuleList(Readout(read, n) for n in heads.n_classes)
         self.bound_memory(None, False)
         self.gather: Gather = _of_this_rank
+        self.compares = True
 
     def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:
         """Encode at most `asv_chunk` ASVs at a time; with `recompute` keep no activations for
@@ -379,7 +381,8 @@ class Aam(nn.Module):
         compared = distance = None
         if self.distance is not None:
             compared = self.distance.vectors(samples)
-            distance = self.distance(compared, self.gather(compared, batch.ranks.samples))
+            if self.compares:
+                distance = self.distance(compared, self.gather(compared, batch.ranks.samples))
         read = samples if self.covariates is None else self.covariates(samples, batch)
         return Outputs(
             samples=samples,

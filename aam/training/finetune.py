@@ -63,7 +63,11 @@ class SupervisedTask(AmpliconTask):
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
         labels, options = self.train.study.labels.label[self.train.rows], self.config.targets
-        self.class_weights = class_weights(options.class_weights, labels, _sizes(self.model))
+        of_classes = class_weights(options.class_weights, labels, _sizes(self.model))
+        # A copy from the host in a step could not be captured.
+        self.class_weights = tuple(
+            None if weights is None else weights.to(self.device) for weights in of_classes
+        )
         metric = options.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
@@ -76,7 +80,7 @@ class SupervisedTask(AmpliconTask):
 
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Number of terms of each loss of a batch."""
-        return loss_counts(self.with_distances(prepared.batch), self.class_weights)
+        return loss_counts(self._counted(prepared), self.class_weights)
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses of the validation samples, and metrics of their predictions."""

@@ -50,6 +50,21 @@ def unifrac_loss(
     return _masked_sum(_errors(predicted, truth, "mse"), _pairs(truth, first))
 
 
+def half_unifrac_loss(
+    predicted: Float[Tensor, "B all_B"], truth: Float[Tensor, "B all_B"], first: int
+) -> Term:
+    """Return half the squared error over pairs of a sample of this rank and another one, where each
+    rank compares its samples with those of all; counts half of these pairs.
+
+    Each pair of two ranks stands on both, and each pair of one rank twice: the sum over ranks
+    counts each pair once. Parameters are those of `unifrac_loss`.
+    """
+    is_pair = torch.isfinite(truth)
+    is_pair.diagonal(first).fill_(False)
+    error, count = _masked_sum(_errors(predicted, truth, "mse"), is_pair)
+    return error / 2, count / 2
+
+
 def _masked_sum(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Term:
     """The sum of the values where `mask` is set, and their number."""
     return values.masked_fill(~mask, 0).sum(), mask.sum()
@@ -127,7 +142,7 @@ def _label_weights(
     known = (label >= 0).float()
     if class_weight is None:
         return known
-    return known * class_weight.to(label.device)[label.clamp_min(0)]
+    return known * class_weight[label.clamp_min(0)]
 
 
 def nucleotide_loss(logits: Float[Tensor, "M L 4"], bases: Int64[Tensor, "M L"]) -> Term:
@@ -155,8 +170,11 @@ def loss_terms(outputs: Outputs, batch: Shelved, depth: int) -> Terms:
     """
     terms: Terms = {}
     if outputs.distance is not None and batch.distance is not None:
-        truth = batch.distance.to(outputs.distance.dtype)
-        error, count = unifrac_loss(outputs.distance, truth, batch.ranks.first)
+        truth, ranks = batch.distance.to(outputs.distance.dtype), batch.ranks
+        if ranks.rows:
+            error, count = half_unifrac_loss(outputs.distance, truth, ranks.own_rows.start)
+        else:
+            error, count = unifrac_loss(outputs.distance, truth, ranks.first)
         terms["unifrac"] = error / outputs.spread**2, count
     # Even where no ASV was masked: all ranks of a step have the same losses.
     if batch.bases is not None and outputs.nucleotides is not None:
@@ -204,7 +222,9 @@ def penalties(train: TrainConfig, columns: int) -> dict[str, float]:
 def loss_counts(batch: Shelved, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """Return the counts of the losses of a batch by name, before the network has run."""
     counts: dict[str, Tensor] = {}
-    if batch.distance is not None:
+    if batch.pairs is not None:
+        counts["unifrac"] = batch.pairs.squeeze(0)
+    elif batch.distance is not None:
         counts["unifrac"] = _pairs(batch.distance, batch.ranks.first).sum()
     if batch.bases is not None:
         counts["nucleotide"] = (batch.bases != IGNORED).sum()
@@ -275,7 +295,10 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
         is_hidden = (uniform(of_slots) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
         hidden = torch.from_numpy(is_hidden)
     tokens, own = batch.tokens.numpy(), keys[batch.ranks.own_asvs]
-    rows = np.flatnonzero(uniform(own) < MASKED_ASVS) if mask_nucleotides else np.zeros(0, np.int64)
+    is_copied = (uniform(own) < MASKED_ASVS) & mask_nucleotides
+    if batch.owned is not None:
+        is_copied &= batch.owned.numpy()
+    rows = np.flatnonzero(is_copied)
     copies = tokens[rows] if mask_nucleotides else tokens[:0, :0]
     index = np.arange(1, copies.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN & (2**64 - 1))
     where = uniform(own[rows][:, None] + index) < config.nuc_mask_ratio

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +26,14 @@ from aam.device.platform import platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.diversity.distances import TreeOnDevice
 from aam.engine.checkpoint import State
+from aam.engine.ranks import gathered_now
 from aam.engine.run import RunDirectory
 from aam.engine.step import RunningMeans
-from aam.engine.task import Metrics, Task, Terms
+from aam.engine.task import Encoded, Metrics, Task, Terms
 from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
+from aam.options import RunConfig, not_none
 from aam.training.inference import AsvVectors, EncodedAsvs, Encoder, Rows
 from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
 
@@ -59,16 +60,17 @@ class Prepared(NamedTuple):
     asvs: Tensor | None = None
 
 
-def laid_out(
-    train: TrainConfig,
-    seed: int,
-    capacities: Capacities | None,
-    first: int,
-    batch: Batch,
-    place: int,
-) -> Shelved:
-    """Return a batch with its masks, laid out; `first + place` is its number in the run."""
-    return on_shelves(batch, make_masks(batch, train, seed, first + place), capacities)
+@dataclass(frozen=True)
+class Layout:
+    """Lays out batches with their masks, in constant capacities where they are given."""
+
+    train: TrainConfig
+    seed: int
+    capacities: Capacities | None = None
+
+    def __call__(self, batch: Batch, number: int) -> Shelved:
+        """Return a batch laid out; `number` is its number in the run."""
+        return on_shelves(batch, make_masks(batch, self.train, self.seed, number), self.capacities)
 
 
 class AmpliconTask(Task):
@@ -85,8 +87,6 @@ class AmpliconTask(Task):
     world : World
     """
 
-    lay_out = staticmethod(laid_out)
-
     def __init__(
         self,
         model: Aam,
@@ -102,12 +102,18 @@ class AmpliconTask(Task):
         if device.type == "cuda" and not train.workers:
             train = replace(train, workers=GPU_WORKERS)
         self.train, self.validation, self.asvs = train, validation, asvs
-        self.capacities: Capacities | None = None
+        self.shares_vectors = shares_vectors(model, config.runtime, world)
+        if self.shares_vectors:
+            model.compares = False
+            self.train = _of_own_asvs(self.train)
+            self.validation = _of_own_asvs(self.validation)
+        self.layout = Layout(config.train, config.runtime.seed)
         self.tree: TreeOnDevice | None = None
         self.compiled: Callable[[nn.Module, Shelved], Terms] | None = None
         self.copied: Bf16Copy | None = None
         self.compiles_blocks = False
-        if device.type == "cuda" and world.size == 1 and asvs is None and len(train.rows):
+        is_joint = world.size == 1 or self.shares_vectors
+        if device.type == "cuda" and is_joint and asvs is None and len(train.rows):
             self.use_constant_shapes()
         model.gather = world.gather_rows
         self.loss_weights = penalties(config.train, len(model.labels))
@@ -118,25 +124,48 @@ class AmpliconTask(Task):
     def use_constant_shapes(self) -> None:
         """Give all batches a few shapes, so that a step can be captured and compiled, and compute
         distances on the device.
+
+        Where only the host can compute the distances of several ranks, shapes stay as they are: the
+        host then needs the reads of all ranks for each batch.
         """
-        train = self.train
-        masked = MASKED_ASVS if self.config.train.nuc_penalty > 0 else 0.0
-        self.capacities = train.capacities(masked)
+        train, several = self.train, self.world.size > 1
         if train.how.distances:
-            self.tree = tree_on_device(train.study, self.device, train.batch_size)
+            samples = train.batch_size * self.world.size
+            self.tree = tree_on_device(train.study, self.device, samples)
+            if several and self.tree is None:
+                return
+        masked = MASKED_ASVS if self.config.train.nuc_penalty > 0 else 0.0
+        self.layout = replace(self.layout, capacities=train.capacities(masked))
         if self.tree is not None:
             self.train = replace(train, how=replace(train.how, distances=False))
-            how = replace(self.validation.how, distances=False)
-            self.validation = replace(self.validation, how=how)
+            if not several:
+                how = replace(self.validation.how, distances=False)
+                self.validation = replace(self.validation, how=how)
+
+    @property
+    def capacities(self) -> Capacities | None:
+        """Sizes that all batches share, if any."""
+        return self.layout.capacities
 
     def with_distances(self, batch: Shelved) -> Shelved:
         """Return a batch with its distances, where the device computes them; NaN for dummies."""
-        if self.tree is None or batch.column is None or batch.weight is None:
+        is_known = self.tree is None or batch.distance is not None
+        if is_known or batch.column is None or batch.weight is None:
             return batch
-        feature, is_real = batch.column[batch.asv], batch.weight > 0
+        feature = batch.column[batch.asv]
+        return self._measured(batch, feature, batch.row, batch.counts, batch.weight)
+
+    def _measured(
+        self, batch: Shelved, feature: Tensor, row: Tensor, counts: Tensor, weight: Tensor
+    ) -> Shelved:
+        """Return a batch with the distances of its samples to those of all ranks.
+
+        `feature`, `row` and `counts` are the slots of all ranks, `weight` is 0 for dummies.
+        """
+        rows, is_real = batch.ranks.own_rows, weight > 0
         with stage("UniFrac"):
-            distance = self.tree.distances(feature, batch.row, batch.counts, len(is_real))
-            distance = distance.masked_fill(~(is_real[:, None] & is_real), torch.nan)
+            distance = not_none(self.tree).distances(feature, row, counts, len(weight), rows)
+            distance = distance.masked_fill(~(is_real[rows, None] & is_real), torch.nan)
         return replace(batch, distance=distance)
 
     @property
@@ -148,21 +177,78 @@ class AmpliconTask(Task):
         """Yield the batches of an epoch as a network reads them, made by the loader's workers."""
         steps = -(-len(self.train) // self.config.train.gradient_accumulation_steps)
         first = epoch * steps * self.config.train.gradient_accumulation_steps
-        how = (self.config.train, self.config.runtime.seed, self.capacities, first)
-        return self.train.epoch(epoch, skip, partial(self.lay_out, *how))
+        return self.train.epoch(epoch, skip, self.layout, first)
 
     def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
         """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
         if isinstance(batch, Batch):
-            train, seed = self.config.train, self.config.runtime.seed
-            batch = self.lay_out(train, seed, self.capacities, number, batch, 0)
+            # Ranks agree on capacities before a batch is here.
+            is_exact = self.world.size > 1
+            layout = replace(self.layout, capacities=None) if is_exact else self.layout
+            batch = layout(batch, number)
         moved = batch.to(self.device)
         return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
 
     def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
         """Outputs of the network for a batch."""
+        if self.shares_vectors:
+            encoded = self.encode(network, prepared)
+            gathered = gathered_now(encoded, self.world)
+            return self._joined(network, prepared, encoded, gathered)[0]
+        return self._forward(network, prepared)
+
+    def _forward(self, network: nn.Module, prepared: Prepared) -> Outputs:
         with self._precision(network):
             return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
+
+    def encode(self, network: nn.Module, prepared: Prepared) -> Encoded:
+        """Run the network on the samples of this rank, without their distances to other samples."""
+        batch, ranks = prepared.batch, prepared.batch.ranks
+        outputs = self._forward(self._trained(network), prepared)
+        message, lengths = dict[str, Tensor](), dict[str, tuple[int, ...]]()
+        if outputs.compared is not None and (batch.distance is not None or self.tree is not None):
+            message["vectors"], lengths["vectors"] = outputs.compared, ranks.rows
+            if batch.distance is None:
+                message["weight"], lengths["weight"] = not_none(batch.weight), ranks.rows
+                message["feature"] = not_none(batch.column)[batch.asv]
+                message["row"] = batch.row + ranks.own_rows.start
+                message["counts of ASVs"] = batch.counts
+                slots = ("feature", "row", "counts of ASVs")
+                lengths |= dict.fromkeys(slots, ranks.slots)
+        return Encoded(outputs, message, lengths)
+
+    def _joined(
+        self, network: nn.Module, prepared: Prepared, encoded: Encoded, gathered: dict[str, Tensor]
+    ) -> tuple[Outputs, Shelved]:
+        """Return outputs and batch with the distances of this rank's samples to those of all ranks.
+
+        The samples of all ranks are constants here, those of this rank too. Each pair of samples is
+        compared twice, with half of its loss, so the sum over ranks is that of one rank. A sample
+        receives only one of the two halves of its gradient: it is doubled.
+        """
+        outputs, batch, vectors = encoded.outputs, prepared.batch, encoded.outputs.compared
+        if "vectors" not in gathered or vectors is None:
+            return outputs, batch
+        doubled = 2 * vectors - vectors.detach()
+        # The copy is that of the forward pass: to refresh it would change what backward needs.
+        is_copied = self.copied is not None and network.training and self.has_bf16_weights
+        head = (not_none(self.copied).network if is_copied else network).distance
+        with self._precision(network):
+            distance = head(doubled, gathered["vectors"])  # type: ignore[operator]
+        if "feature" in gathered:
+            slots = (gathered[name] for name in ("feature", "row", "counts of ASVs", "weight"))
+            batch = self._measured(batch, *slots)
+        return replace(outputs, distance=distance).full(), batch
+
+    def joint_losses(
+        self, network: nn.Module, prepared: Prepared, encoded: Encoded, gathered: dict[str, Tensor]
+    ) -> Terms:
+        """Return this rank's share of the losses of a batch of all ranks."""
+        return self.terms(*self._joined(network, prepared, encoded, gathered))
+
+    def _trained(self, network: nn.Module) -> nn.Module:
+        """Return the network that a step runs: a bf16 copy where there is one."""
+        return self.bf16_network() if network.training and self.has_bf16_weights else network
 
     def _precision(self, network: nn.Module) -> AbstractContextManager[object]:
         if self.copied is not None and network is self.copied.network:
@@ -173,10 +259,11 @@ class AmpliconTask(Task):
     def has_bf16_weights(self) -> bool:
         """Whether a step runs a bf16 copy of the network (`Bf16Copy`); autocast otherwise.
 
-        Several ranks, frozen ASV encoders and blocks compiled one by one keep autocast.
+        Ranks with DDP, frozen ASV encoders and blocks compiled one by one keep autocast.
         """
         model, runtime, device = self.config.model, self.config.runtime, self.device
-        if model.embedding_dim < LEAST_COPIED_WIDTH or self.world.size > 1:
+        has_wrapper = self.world.size > 1 and not self.shares_vectors
+        if model.embedding_dim < LEAST_COPIED_WIDTH or has_wrapper:
             return False
         if self.asvs is not None or self.compiles_blocks:
             return False
@@ -198,14 +285,17 @@ class AmpliconTask(Task):
 
     def losses(self, network: nn.Module, prepared: Prepared) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
+        if self.shares_vectors:
+            encoded = self.encode(network, prepared)
+            gathered = gathered_now(encoded, self.world)
+            return self.joint_losses(network, prepared, encoded, gathered)
         batch = self.with_distances(prepared.batch)
-        if network.training and self.has_bf16_weights:
-            network = self.bf16_network()
+        network = self._trained(network)
         if self.compiled is None or self.shape(prepared) is None or not network.training:
             return self.terms(self.outputs(network, prepared), batch)
         with self._precision(network):
             # What the graph does not read must not differ between batches.
-            return self.compiled(network, replace(batch, sample_ids=()))
+            return self.compiled(network, replace(batch, sample_ids=(), copied=()))
 
     def compile_losses(self, backend: str) -> None:
         """Let a compiler of torch make one graph of forward pass and losses for each constant
@@ -229,12 +319,15 @@ class AmpliconTask(Task):
     @stage("losses")
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Number of terms of each loss of a batch."""
-        return loss_counts(self.with_distances(prepared.batch))
+        return loss_counts(self._counted(prepared))
+
+    def _counted(self, prepared: Prepared) -> Shelved:
+        """Return a batch as its losses are counted; where ranks share vectors, its pairs are."""
+        return prepared.batch if self.shares_vectors else self.with_distances(prepared.batch)
 
     def shape(self, prepared: Prepared) -> Hashable | None:
         """Return the shape of a batch of constant capacities; None for others."""
-        whole = self.capacities is not None and prepared.batch.shelves == self.capacities.shelves
-        return prepared.batch.shape() if whole else None
+        return prepared.batch.shape() if prepared.batch.is_constant else None
 
     def varying_shapes(self) -> str:
         """Return why batches have no constant shape."""
@@ -278,6 +371,22 @@ class AmpliconTask(Task):
         """Return the mean losses of all ranks."""
         reduced = means.all_reduce(self.world)
         return {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
+
+
+# Networks from this number of weights on keep `parallelize`: their gradients travel while others
+# are computed, or they are sharded.
+LEAST_PARALLEL = 20_000_000
+
+
+def shares_vectors(model: Aam, runtime: RunConfig, world: World) -> bool:
+    """Whether ranks exchange vectors and gradients once in a step (`aam.engine.ranks`)."""
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return world.size > 1 and not (runtime.fsdp or runtime.no_capture) and size < LEAST_PARALLEL
+
+
+def _of_own_asvs(loader: Loader) -> Loader:
+    """Return a loader whose batches have the ASVs of the samples of this rank."""
+    return replace(loader, how=replace(loader.how, encodes_own=True))
 
 
 # --- start and end of a network -------------------------------------------------------------------

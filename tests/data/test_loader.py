@@ -4,6 +4,7 @@ and the number of workers.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import multiprocessing
@@ -17,12 +18,21 @@ from skbio import TreeNode
 from skbio.diversity import beta_diversity
 from torch import Tensor
 
-from aam.data.batch import Batch
-from aam.data.loader import Collation, Loader, exchange_rows, rarefied_batch
+from aam.config import TrainConfig
+from aam.data.batch import IGNORED, Batch, Capacities, Packed
+from aam.data.loader import (
+    Collation,
+    Loader,
+    exchange_asvs,
+    exchange_rows,
+    owned_asvs,
+    rarefied_batch,
+)
 from aam.data.rarefaction import EVALUATION, rarefied_rows, rarefied_table
 from aam.data.study import Study
 from aam.device.distributed import World
 from aam.diversity.distances import batch_unifrac
+from aam.training.pretrain import Layout
 from tests.data.labels import counts_read, labelled
 
 ALL = np.arange(9)
@@ -150,6 +160,76 @@ def test_ranks_exchange_rows_one_batch_ahead(study):
     echo.begun.clear()
     epoch = Loader(study, np.arange(8), 2, world=echo).epoch(0)
     assert [(len(batch.sample_ids), len(echo.begun)) for batch in epoch] == [(2, 2), (2, 2)]
+
+
+def test_an_asv_of_several_ranks_has_one_owner_and_ranks_share_them():
+    rng = np.random.default_rng(2)
+    held = [rng.choice(60, 30, replace=False).astype(np.int32) for _ in range(3)]
+    owners = [part[owned_asvs(held, rank)].tolist() for rank, part in enumerate(held)]
+    owned = [column for part in owners for column in part]
+    assert sorted(owned) == sorted(set(np.concatenate(held).tolist()))
+    assert min(map(len, owners)) > len(owned) / 6
+
+
+class Sent(World):
+    """A rank whose messages to the others are kept, and which receives those of all."""
+
+    sent: list[Tensor]
+    received: list[Tensor]
+
+    def begin_gather(self, values):
+        self.sent.append(values)
+        return lambda: self.received
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_ranks_agree_on_bucket_padding_and_owners(study_of, tiny, overflows):
+    """The ranks differ in the number of their ASVs; with a tight capacity one overflows."""
+    study = study_of(**tiny(samples=16, asvs=60, lengths=(20, 17)))
+    sizes, worlds, waiting = (2, 6), [], []
+    capacities = Capacities(((4 if overflows else 6, 64),), ((40, 16), (80, 32)), 20)
+    layout = Layout(TrainConfig(), 0, capacities)
+    made = [
+        layout(rarefied_batch(study, rows, 0, Collation(distances=False)), 3)
+        for rows in (np.arange(2), np.arange(2, 8))
+    ]
+    for rank, batch in enumerate(made):
+        world = Sent(rank, 2)
+        object.__setattr__(world, "sent", [])
+        worlds.append(world)
+        waiting.append(exchange_asvs(batch, sizes, 200, world))
+    for world in worlds:
+        object.__setattr__(world, "received", [other.sent[0] for other in worlds])
+    agreed = [take() for take in waiting]
+    assert [batch.is_constant for batch in agreed] == [not overflows] * 2
+    assert {batch.ranks.rows for batch in agreed} == {tuple(len(b.weight) for b in made)}
+    assert {batch.ranks.slots for batch in agreed} == {tuple(len(b.row) for b in made)}
+    assert float(sum(batch.pairs for batch in agreed)) == 8 * 7 / 2
+    if not overflows:
+        assert len({(batch.tokens.shape, batch.bases.shape) for batch in agreed}) == 1
+        assert agreed[0].shape() == agreed[1].shape()
+    read = [(batch.bases != IGNORED).any(dim=1)[: len(batch.copied)] for batch in agreed]
+    copies = [
+        {column for column, is_read in zip(batch.copied, rows.tolist(), strict=True) if is_read}
+        for batch, rows in zip(agreed, read, strict=True)
+    ]
+    assert not copies[0] & copies[1]
+
+
+def test_a_batch_between_processes_is_one_array(study):
+    for batch in (
+        rarefied_batch(study, ALL, 0),
+        Layout(TrainConfig(), 0)(rarefied_batch(study, ALL, 0), 1),
+    ):
+        packed = Packed.of(batch)
+        arrived = copy.deepcopy(packed).batch()
+        assert type(arrived) is type(batch)
+        for name, value in batch.tensors().items():
+            assert torch.equal(arrived.tensors()[name].nan_to_num(-1), value.nan_to_num(-1)), name
+        assert arrived.sample_ids == batch.sample_ids
+        assert arrived.buffer().data_ptr() == arrived.tokens.untyped_storage().data_ptr()
+        grown = dataclasses.replace(arrived, weight=torch.zeros(9))
+        assert torch.equal(grown.on(grown.buffer()).weight, torch.zeros(9))
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):

@@ -236,7 +236,9 @@ def test_products_on_a_device_equal_those_of_numpy(device):
 
 @pytest.mark.parametrize("root_length", ["include", "exclude"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_batch_on_a_device_equals_that_of_the_host(study_of, tiny, metric, root_length):
+def test_a_batch_on_a_device_equals_that_of_the_host(
+    study_of, tiny, metric, root_length, monkeypatch
+):
     study = study_of(**tiny())
     part, options = study.parts[0], double(metric, root_length=root_length)
     table = study.table.counts[:9].toarray()
@@ -249,6 +251,10 @@ def test_a_batch_on_a_device_equals_that_of_the_host(study_of, tiny, metric, roo
     on_device = TreeOnDevice(part.tree, tips, options, torch.device("cpu"))
     actual = on_device.distances(feature, row, reads, 9)
     np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=1e-12)
+    for chunk in (1, 5 * 9 * len(on_device.length)):
+        monkeypatch.setattr("aam.diversity.distances.CHUNK_NUMBERS", chunk)
+        some = on_device.distances(feature, row, reads, 9, slice(3, 8))
+        np.testing.assert_allclose(some.numpy(), expected[3:8], rtol=0, atol=1e-12)
 
 
 # --- published matrices and real studies -------------------------------------------------------

@@ -27,6 +27,7 @@ from aam.files.tensors import write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
+from aam.training.inference import AsvVectors
 from aam.training.pretrain import AmpliconTask
 from tests.data.labels import labelled
 from tests.data.studies import make_study, random_tree
@@ -40,6 +41,10 @@ ADDED = CovariateConfig(categorical_fusion="add")
 CONDITIONED = dataclasses.replace(SUPERVISED, levels=(4, 3), numbers=1, covariates=ADDED)
 WITHOUT_MASKS = {"count_penalty": 0.0, "nuc_penalty": 0.0}
 ACCUMULATED = {"gradient_accumulation_steps": 2}
+EVERYTHING = HeadConfig("weighted", (0.5, 0.2), True, 2, (3,), (4, 3), 1, ADDED)
+AVERAGED = {**ACCUMULATED, "ema_decay": 0.9}
+# Batches of constant shape on several ranks, of exact shape on one.
+CONSTANT = {"constant": True}
 # Heads, options of training, options of the process group.
 CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "pretraining": (UNIFRAC, {}, {}),
@@ -48,6 +53,11 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}),
     "covariates": (CONDITIONED, WITHOUT_MASKS, {}),
     "both, accumulated": (HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), ACCUMULATED, {}),
+    "constant": (UNIFRAC, {}, CONSTANT),
+    "constant, everything": (EVERYTHING, AVERAGED, CONSTANT),
+    "constant, without distances": (HeadConfig(None, counts=True), {}, CONSTANT),
+    "frozen": (CONDITIONED, {"count_penalty": 0.0}, {"frozen": True}),
+    "ddp": (UNIFRAC, {}, {"no_capture": True}),
     "sharded": (UNIFRAC, {}, {"fsdp": True}),
     "sharded, accumulated": (SUPERVISED, ACCUMULATED, {"fsdp": True}),
 }
@@ -74,9 +84,12 @@ def study_of(metric: str | None) -> Study:
 def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     """The case `name` on all ranks: 22 samples train, in three steps an epoch, 6 validate."""
     heads, train, runtime = CASES[name]
-    runtime = runtime if world.size > 1 else {}
+    frozen, constant = runtime.get("frozen", False), runtime.get("constant", False)
+    runtime = runtime if world.size > 1 and not (frozen or constant) else {}
+    supervised = heads.n_targets or heads.n_classes
+    weights = ("1", "0.5", "2.5") if heads.n_classes else ()
     config = FineTuneConfig(
-        targets=TargetConfig(metadata_column=("y",) if heads.n_targets or heads.n_classes else ()),
+        targets=TargetConfig(metadata_column=("y",) * bool(supervised), class_weights=weights),
         model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
         train=TrainConfig(lr=3e-3, epochs=epochs, batch_size=WHOLE_BATCH // world.size, **train),
         runtime=RunConfig(**runtime),
@@ -93,9 +106,17 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     drawn = dataclasses.replace(how, shallow=0.5, covariate_dropout=0.2)
     train_side = Loader(study, np.arange(22), config.train.batch_size, True, how=drawn, world=world)
     held_out = dataclasses.replace(train_side, rows=np.arange(22, SAMPLES), shuffle=False, how=how)
-    supervised = heads.n_targets or heads.n_classes
     kind = SupervisedTask if supervised else AmpliconTask
-    task = kind(model, config, train_side, held_out, torch.device("cpu"), world=world)
+    device, asvs = torch.device("cpu"), None
+    if frozen:
+        with torch.no_grad():
+            asvs = AsvVectors(model.encode_asvs(study.tokens, padded=True)[1])
+        for part, parameter in model.named_parameters():
+            parameter.requires_grad_(part.startswith(("target", "labels", "covariates")))
+    task = kind(model, config, train_side, held_out, device, asvs, world=world)
+    if constant and world.size > 1:
+        task.use_constant_shapes()
+        assert task.capacities is not None
     return Trainer(task, config.train, config.runtime, world)
 
 

@@ -17,7 +17,7 @@ from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
 from aam.engine.step import total_loss
 from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, step_numbers, steps_of
-from aam.training.pretrain import Prepared, laid_out
+from aam.training.pretrain import Layout, Prepared
 
 CPU = torch.device("cpu")
 
@@ -74,7 +74,7 @@ def test_padding_dummies_and_distances_of_the_device_change_nothing(steps, study
     ways = []
     for way, chosen in ((host, None), (steps, capacities)):
         batch = rarefied_batch(study, rows, 3, way.loader.how)
-        ways.append((way, laid_out(way.task.config.train, 0, chosen, 7, batch, 0)))
+        ways.append((way, Layout(way.task.config.train, 0, chosen)(batch, 7)))
     (_, exact), (_, whole) = ways
     assert whole.shelves == capacities.shelves
     assert len(whole.tokens) > len(exact.tokens)
