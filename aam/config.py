@@ -243,11 +243,21 @@ class TargetConfig:
         if members - {"deep"} and self.class_weights:
             yield "--members and --class-weights: only the network takes weights"
 
-    def class_weight_problems(self, classes: int) -> list[str]:
-        """Say that ``--class-weights`` have no effect without a column of classes."""
-        asked = f"--class-weights is {' '.join(self.class_weights)}, and no column to predict has "
-        remedy = "classes; leave it out, or pass --classifier to take numbers as classes"
-        return [asked + remedy] if self.class_weights and not classes else []
+    def kind_problems(self, numeric: int, classes: int) -> list[str]:
+        """Name the options that have no effect: those of numbers without a column of numbers, and
+        those of classes without a column of classes.
+        """
+        usual, problems = TargetConfig(), []
+        if self.class_weights and not classes:
+            asked = f"--class-weights is {' '.join(self.class_weights)}, and no column to predict"
+            remedy = "leave it out, or pass --classifier to take numbers as classes"
+            problems.append(f"{asked} has classes; {remedy}")
+        for name in ("target_transform", "loss_type"):
+            value = getattr(self, name)
+            if value != getattr(usual, name) and not numeric:
+                asked = f"{spelled(name)} is {value}, and no column to predict has numbers"
+                problems.append(f"{asked}; leave it out")
+        return problems
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -323,9 +323,19 @@ def test_an_output_that_exists_is_named(tmp_path):
 
 def test_class_weights_of_numbers_are_refused():
     weighted = TargetConfig(class_weights=("balanced",))
-    (problem,) = weighted.class_weight_problems(0)
+    (problem,) = weighted.kind_problems(2, 0)
     assert "--class-weights is balanced, and no column to predict has classes" in problem
-    assert weighted.class_weight_problems(1) == TargetConfig().class_weight_problems(0) == []
+    assert weighted.kind_problems(0, 1) == TargetConfig().kind_problems(0, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("target_transform", "none"), ("loss_type", "mse"), ("loss_type", "mae")]
+)
+def test_options_of_numbers_are_refused_for_classes(name, value):
+    config = TargetConfig(**{name: value})
+    (problem,) = config.kind_problems(0, 2)
+    assert f"--{name.replace('_', '-')} is {value}, and no column to predict has numbers" in problem
+    assert config.kind_problems(1, 2) == []
 
 
 def test_sizes_that_contradict_the_pretrained_encoder_are_refused():

@@ -115,6 +115,8 @@ def load_table(
     required = () if metadata is None else columns.optional
     inputs = table if isinstance(table, Inputs) else inputs_of(config, table, metadata, required)
     inputs = replace(inputs, metadata=inputs.metadata if columns.optional else None)
+    for table_of_reads in inputs.tables:
+        saved.profile.check_names(table_of_reads)
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)

@@ -335,7 +335,7 @@ def check_targets(folds: Training) -> None:
         metadata, ids = not_none(study.metadata), study.table.sample_ids
         logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
         refused = [*_labels_seen(folds, split), *_undefined_metric(folds, study, targets, split)]
-        refused += config.targets.class_weight_problems(len(targets.classes))
+        refused += config.targets.kind_problems(len(targets.numeric), len(targets.classes))
         problems |= dict.fromkeys([*refused, *name_problems(targets.specs)])
         sizes = [len(spec.labels) for spec in targets.classes]
         labels = study.labels.label[study.rows(train_ids)]

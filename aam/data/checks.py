@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.sparse import block_array
+from scipy.sparse.csgraph import connected_components
 
 from aam.config import DataConfig
 from aam.data.splits import fold_column
+from aam.data.table import fit_length as cut_to_length
 from aam.data.table import make_table
 from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
 from aam.device.rng import generator
@@ -68,6 +71,10 @@ UNLIKE = {
 }
 MOST_OF_SAMPLE = {"length": 0.05, "reversed": 0.05, "elsewhere": 0.25, "unseen": 0.5}
 MOST_OF_TABLE = {**MOST_OF_SAMPLE, "unseen": 0.2}
+
+# Samples of another region from which they are named, and the share of a sample's reads from which
+# an ASV belongs to it.
+LEAST_OF_REGION, LEAST_SHARED = 3, 0.001
 
 PRIMERS = {
     "27F": "AGAGTTTGATYMTGGCTCAG",
@@ -228,6 +235,26 @@ class RegionProfile:
         likelihood = np.array(profile._likelihood(starts).mean())
         return cls(np.quantile([*map(len, sequences)], QUANTILES), frequencies, likelihood, hashes)
 
+    @property
+    def has_sequences(self) -> bool:
+        """Whether training knew the sequences of features, and not only their names."""
+        return bool(self.length_quantiles[-1] > 0)
+
+    def check_names(self, table: AmpliconTable) -> None:
+        """Raise `InputError` where a model knows features by name and the table by sequence, or the
+        other way round.
+        """
+        if self.has_sequences == bool(table.sequences) or not table.feature_ids:
+            return
+        if self.has_sequences:
+            named = f"this table has names such as {table.feature_ids[0][:60]!r}"
+            remedy = "pass their --sequences"
+            raise InputError(f"the model knows ASVs by their sequence, and {named}; {remedy}")
+        are_ids = not self.flags(table.feature_ids)["unseen"].all()
+        remedy = "leave --sequences out" if are_ids else "pass a table with the names of training"
+        problem = "the model knows features by name, and this table has sequences"
+        raise InputError(f"{problem}; {remedy}, or train on a table of sequences")
+
     def _likelihood(self, starts: Tokens) -> Floats:
         """Mean log-likelihood per base of each row; 0 for a row without a known base."""
         total, known = np.zeros(len(starts)), ((starts >= A) & (starts <= T)).sum(axis=1)
@@ -252,7 +279,7 @@ class RegionProfile:
         hashes, flags = _hashes(sequences), dict.fromkeys(UNLIKE, np.zeros(len(sequences), bool))
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         flags["unseen"] = np.asarray(self.hashes[places] != hashes)
-        if self.length_quantiles[-1] and not any(map(first_not_dna, sequences)):
+        if self.has_sequences and not any(map(first_not_dna, sequences)):
             lengths, least = np.array([*map(len, sequences)]), self.log_likelihood - MISFIT
             shortest, *_, longest = self.length_quantiles
             both = (_starts(sequences, other_strand) for other_strand in (False, True))
@@ -309,6 +336,61 @@ class RegionProfile:
         return cls(**{**arrays, "hashes": arrays["hashes"].view(np.uint64)})
 
 
+def _samples_that_share(table: AmpliconTable) -> npt.NDArray[np.int64]:
+    """Return a number for each sample, [N], the same for those that share ASVs, also by way of
+    others. An ASV of less than `LEAST_SHARED` of the reads of a sample may have strayed there.
+    """
+    depths = np.repeat(table.depths, np.diff(table.counts.indptr))
+    present = table.counts.copy()
+    present.data = (table.counts.data >= LEAST_SHARED * depths).astype(np.uint8)
+    present.eliminate_zeros()
+    both = block_array([[None, present], [present.T, None]], format="csr")
+    return np.asarray(connected_components(both, directed=False)[1][: len(table)])
+
+
+def _fit_each_other(table: AmpliconTable, rows: Ints, others: Ints) -> bool:
+    """Return whether most reads of some samples fit the profile of the ASVs of others, and theirs
+    fit that of the former.
+    """
+    for of_profile, of_reads in ((rows, others), (others, rows)):
+        part = table[of_reads]
+        known = [table.sequences[column] for column in table.columns_of(of_profile)]
+        shares = RegionProfile.fit(known).shares_of_samples(part)
+        odd = np.maximum(shares["elsewhere"] + shares["reversed"], shares["length"])
+        if np.average(odd, weights=part.depths) > 0.5:
+            return False
+    return True
+
+
+def other_region(table: AmpliconTable) -> npt.NDArray[np.bool_]:
+    """Return which samples share no ASV with most others and are of another region, strand or
+    length, [N]; groups of at least `LEAST_OF_REGION` samples count. None without sequences.
+    """
+    other = np.zeros(len(table), bool)
+    if not table.sequences:
+        return other
+    part = _samples_that_share(table)
+    sizes = np.bincount(part)
+    largest = np.flatnonzero(part == sizes.argmax())
+    for number in np.flatnonzero(sizes >= LEAST_OF_REGION):
+        rows = np.flatnonzero(part == number)
+        if number != sizes.argmax() and not _fit_each_other(table, largest, rows):
+            other[rows] = True
+    return other
+
+
+def warn_of_regions(table: AmpliconTable) -> None:
+    """Warn of samples whose reads are of two regions, or of both strands."""
+    other = other_region(table)
+    if not other.any():
+        return
+    few, first = f"{other.sum()} of {len(table)} samples", table.sample_ids[int(other.argmax())]
+    found = f"{few}, such as {first!r}, share no ASV with the others and look like another region"
+    why = "a model tells them apart by their primers alone"
+    remedy = "train on one region, or name the column of the studies with --study-column"
+    log.warning("warning: %s, strand or length; %s; %s", found, why, remedy)
+
+
 def mismatches(tokens: Tokens, primer: str) -> npt.NDArray[np.int8]:
     """Count the letters of a primer that differ at each place of sequences [F, L] where it fits,
     [F, L - length + 1].
@@ -344,17 +426,37 @@ def without_primers(table: AmpliconTable) -> AmpliconTable:
     return make_table(table.counts, table.sample_ids, table.feature_ids, short)
 
 
-def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
-    """Name the primers that reads still contain, and the number of reads; for prediction with a
-    model an option cuts them.
+def describe_primers(table: AmpliconTable, of_model: bool) -> str:
+    """Name the primers that reads still contain, and the number of reads; "" for few or none. For
+    prediction with a model an option cuts them.
     """
     found, _ = find_primers(table.sequences)
     total = int(table.reads_of_asvs.sum())
     reads = int(table.reads_of_asvs[: found.shape[1]][(found >= 0).any(axis=0)].sum())
-    if reads > MOST_WITH_PRIMER * total:
-        times, primers = Counter(found[found >= 0].tolist()).most_common(), list(PRIMERS.items())
-        listed = ", ".join("{} ({}) in {} ASVs".format(*primers[at], asvs) for at, asvs in times)
-        share = f"{reads:,} of {total:,} reads ({reads / total:.0%})"
-        cut = "pass --trim-primers, or cut" if of_model else "cut"
-        says = "warning: %s still contain a primer: %s; %s primers before denoising (cutadapt)"
-        log.warning(says, share, listed, cut)
+    if reads <= MOST_WITH_PRIMER * total:
+        return ""
+    times, primers = Counter(found[found >= 0].tolist()).most_common(), list(PRIMERS.items())
+    listed = ", ".join("{} ({}) in {} ASVs".format(*primers[at], asvs) for at, asvs in times)
+    share = f"{reads:,} of {total:,} reads ({reads / total:.0%})"
+    cut = "pass --trim-primers, or cut" if of_model else "cut"
+    remedy = f"{cut} primers before denoising (cutadapt)"
+    return f"{share} still contain a primer: {listed}; {remedy}"
+
+
+def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
+    """Warn of the primers of `describe_primers`."""
+    if primers := describe_primers(table, of_model):
+        log.warning("warning: %s", primers)
+
+
+def fit_length(
+    table: AmpliconTable, max_bp: int | None, trimmed: bool, of_model: bool
+) -> AmpliconTable:
+    """Return the table of `aam.data.table.fit_length`; where ASVs are too long because of primers,
+    `InputError` names these.
+    """
+    long = int((table.lengths > (max_bp or np.inf)).sum())
+    if long and not trimmed and (primers := describe_primers(table, of_model)):
+        few = f"{long} of {len(table.sequences)} ASVs are longer than {max_bp} nucleotides"
+        raise InputError(f"{few}, and {primers}")
+    return cut_to_length(table, max_bp, trimmed, of_model)

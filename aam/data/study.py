@@ -23,7 +23,6 @@ from aam.data.splits import fold_column, split_samples
 from aam.data.table import (
     deep_enough,
     excluded_ids,
-    fit_length,
     make_table,
     read_table,
     select_samples,
@@ -423,7 +422,7 @@ def make_study(
     problems, tables = Problems(), list[AmpliconTable]()
     for table in inputs.tables:
         with problems.collected():
-            tables.append(fit_length(table, max_bp, config.trim, of_model))
+            tables.append(checks.fit_length(table, max_bp, config.trim, of_model))
     problems.raise_if_any()
     whole, origin = _joined(tables, inputs.names)
     aligned, selection, metadata = _with_metadata(whole, inputs.metadata, columns, config)
@@ -438,6 +437,7 @@ def make_study(
     table, dropped = deep_enough(aligned, depth, of_model)
     if not of_model:
         checks.warn_of_primers(table, of_model)
+        checks.warn_of_regions(table)
     checks.warn_of_reads(aligned)
     for name, class_of in selection.classes.items() if dropped else ():
         totals, fewer = (Counter(class_of[x] or "" for x in names) for names in (ids, dropped))

@@ -429,29 +429,29 @@ def align(
     metadata.require(columns)
     present = [sample for sample in samples if sample in metadata]
     absent = [sample for sample in samples if sample not in metadata]
-    gaps, reasons = set(absent), list[str]()
-    start = f"of {len(samples)} samples"
+    gaps, reasons, remedies = set(absent), list[str](), list[str]()
+    start, drop = f"of {len(samples)} samples", "or leave these samples out with --missing drop"
     if absent:
         others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
         reason = f"{shown(absent)}{difference(samples, metadata.ids)}"
         reasons.append(f"{len(absent)} {start} of the table have no row{others}: {reason}")
+        remedies.append(f"add their rows, {drop}")
     for name in dict.fromkeys(columns):
         cell_of = dict(zip(metadata.ids, metadata.columns[name], strict=True))
         values = zip(present, metadata.values(name, present), strict=True)
         if lacking := [sample for sample, value in values if value is None]:
-            written = shown(sorted({cell_of[sample] for sample in lacking}))
-            gap = f"have no value in {name!r} (written {written})"
+            written = sorted({cell_of[sample] for sample in lacking})
+            gap = f"have no value in {name!r} (written {shown(written)})"
             reasons.append(f"{len(lacking)} {start} {gap}: {shown(lacking)}")
+            blank = "; where a word is a class, write blank in a row #q2:missing" * any(written)
+            remedies.append(f"fill the gaps, {drop}{blank}")
             gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in samples if sample not in gaps)
     if not kept:
-        none = f"{metadata.source}: no sample of the table has all that is needed"
-        raise InputError(*reasons, none)
+        raise InputError(*reasons[:-1], "; ".join([*reasons[-1:], "so no sample is left"]))
     if reasons and missing == "error":
-        remedy = "Fill the gaps, or leave these samples out with --missing drop"
-        remedy += "; a row #q2:missing with blank in a column makes words such as NA classes"
-        raise InputError(*reasons, remedy)
+        raise InputError(*map("; ".join, zip(reasons, remedies, strict=True)))
     for reason in reasons:
         log.warning("%s; left out", reason)
     return kept

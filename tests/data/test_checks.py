@@ -260,3 +260,56 @@ def test_a_profile_knows_whether_training_reads_held_a_primer():
     assert not RegionProfile.fit(reads).holds_primer
     assert RegionProfile.fit(with_primer).holds_primer
     assert not RegionProfile.fit(with_primer[:20] + reads).holds_primer
+
+
+NAMES = [f"OTU_{number}" for number in range(60)]
+
+
+def test_a_model_of_names_and_a_table_of_sequences_are_told_apart():
+    by_name, by_sequence = RegionProfile.fit(NAMES), RegionProfile.fit(amplicons(60))
+    names, sequences = table_of(np.ones((2, 60), int)), amplicon_table(amplicons(60, seed=2))
+    by_name.check_names(names)
+    by_sequence.check_names(sequences)
+    assert "pass their --sequences" in refusal(by_sequence.check_names, names)
+    assert "pass a table with the names of training" in refusal(by_name.check_names, sequences)
+    of_training = make_table(sequences.counts, ["s"], NAMES, sequences.sequences)
+    assert "leave --sequences out" in refusal(by_name.check_names, of_training)
+
+
+@pytest.mark.parametrize(("of_model", "remedy"), [(True, "--trim-primers"), (False, "cutadapt")])
+def test_primers_are_named_before_the_length(of_model, remedy):
+    rng, reads = np.random.default_rng(0), random_reads(8)
+    table = amplicon_table([written(PRIMERS["806R"], rng) + read for read in reads])
+    message = refusal(checks.fit_length, table, 100, False, of_model)
+    assert message.startswith("8 of 8 ASVs are longer than 100 nucleotides, and 8 of 8 reads")
+    assert "still contain a primer: 806R" in message
+    assert remedy in message
+    assert checks.fit_length(table, 100, True, of_model).lengths.tolist() == [100] * 8
+    assert checks.fit_length(table, 130, False, of_model) is table
+    assert "--trim" in refusal(checks.fit_length, amplicon_table(reads), 90, False, of_model)
+
+
+def two_parts(first, second, shared=0):
+    """A table of 6 samples of the first ASVs and 4 of the second, with strays of the first."""
+    rng = np.random.default_rng(0)
+    counts = np.zeros((10, len(first) + len(second)), np.uint32)
+    counts[:6, : len(first)] = rng.integers(1, 5000, (6, len(first)))
+    counts[6:, len(first) :] = rng.integers(1, 5000, (4, len(second)))
+    counts[6:, 0] = shared
+    return amplicon_table([*first, *second], counts, IDS[:10])
+
+
+@pytest.mark.parametrize("shared", [0, 3])
+@pytest.mark.parametrize("change", [turned, lambda rows: [row[40:] for row in rows]])
+def test_samples_of_another_region_are_noticed(caplog, change, shared):
+    table = two_parts(amplicons(40), change(amplicons(40, seed=1)), shared)
+    assert checks.other_region(table).tolist() == [False] * 6 + [True] * 4
+    checks.warn_of_regions(table)
+    assert "4 of 10 samples, such as 's6', share no ASV with the others" in caplog.text
+
+
+def test_samples_of_one_region_are_not(caplog):
+    checks.warn_of_regions(two_parts(amplicons(40), amplicons(40, seed=1)))
+    checks.warn_of_regions(two_parts(amplicons(40), turned(amplicons(40, seed=1)), shared=9000))
+    checks.warn_of_regions(table_of(np.eye(9, dtype=int)))
+    assert caplog.text == ""

@@ -340,11 +340,12 @@ def test_numbers(value):
 def test_align_refuses_with_counts_and_examples(table):
     assert align(table, ["s3", "s1"], ["age"]) == ("s3", "s1")
     message = refusal(align, table, ["s3", "s9", "s2", "s1"], ["age", "site"])
-    rows, age, site, mend = message.split("\n")
+    rows, age, site = message.split("\n")
     assert "1 of 4 samples of the table have no row: 's9'" in rows
     assert "1 of 4 samples have no value in 'age' (written ''): 's2'" in age
     assert "1 of 4 samples have no value in 'site' (written 'NA'): 's3'" in site
-    assert "--missing drop" in mend
+    assert all("--missing drop" in problem for problem in (rows, age, site))
+    assert [("#q2:missing" in problem) for problem in (rows, age, site)] == [False, False, True]
 
 
 def test_align_drops_and_says_so(table, caplog):
