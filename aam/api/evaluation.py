@@ -298,8 +298,11 @@ def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
     required = [*targets, *filter(None, [data.study_column])]
     training = replace(data.divided_by_study(), validation_size=0.0)
     training = choose_folds(FineTuneConfig(training, members), inputs, required).data
-    columns = MetadataColumns((*targets, *divided), (), targets, config.classifier)
-    study = make_study(inputs, training, None, config.seed, columns)
+    columns = MetadataColumns(required, divided, targets, config.classifier)
+    # All samples are learned from in folds; the audit itself names the subjects.
+    every = {name for part in inputs.tables for name in part.sample_ids}
+    learned = every if training.cv is not None or target is None else None
+    study = make_study(inputs, training, None, config.seed, columns, learned)
     metadata, ids = not_none(study.metadata), study.table.sample_ids
     named = {"--metadata-column": target, "--group-column": data.group_column}
     for option, name in {**named, "--study-column": data.study_column}.items():

@@ -61,8 +61,9 @@ ALPHA, LEAST_GAIN, SAME, LARGEST_LIMIT, SUSPECT = 0.05, 0.2, 0.98, 0.8, 0.5
 SAME_RANKS, SAME_ORDER, SAME_CLASS = 0.98, 0.995, 0.98
 
 # Classes of fewer samples are not scored, and leaves of trees are not smaller. The kernel of
-# `MOST_SAMPLES` takes a second. A class needs this number of groups in folds.
-LEAST_OF_LEVEL, MOST_SAMPLES, LEAST_GROUPS_OF_CLASS = 5, 1500, 3
+# `MOST_SAMPLES` takes a second. A class needs this number of groups in folds, an audit this
+# number of groups to say that nothing was seen.
+LEAST_OF_LEVEL, MOST_SAMPLES, LEAST_GROUPS_OF_CLASS, LEAST_UNITS = 5, 1500, 3, 10
 
 MOST_COVARIATES = 5
 
@@ -215,7 +216,7 @@ def _can_be_chance(codes: Ints, others: Ints, units: Ints, tests: int) -> bool:
     rows = rows[:, rows[2] >= 0]
     sizes, levels = np.bincount(rows[2]), len(np.unique(codes))
     orders = gammaln(float(sizes.sum()) + 1) - gammaln(sizes + 1).sum()
-    maps = levels * math.log(max(np.count_nonzero(sizes), 1))
+    maps = levels * math.log(max(int((sizes > 0).sum()), 1))
     return bool(orders - maps < math.log(max(tests, 1) / ALPHA))
 
 
@@ -318,9 +319,12 @@ class Design:
         if not few:
             return False
         recoded = share_decided(codes, goal.codes) >= SAME_CLASS
-        if recoded and not _can_be_chance(codes, goal.codes, self.units, self.tests):
+        one_to_one = recoded and share_decided(goal.codes, codes) >= SAME_CLASS
+        units = np.arange(len(codes)) if one_to_one else self.units
+        if recoded and not _can_be_chance(codes, goal.codes, units, self.tests):
             return True
-        merged = goal.levels > 2 and share_decided(goal.codes, codes) >= SAME_CLASS
+        merged = 2 < goal.levels <= len(codes) // LEAST_OF_LEVEL and goal.kind != "identity"
+        merged = merged and share_decided(goal.codes, codes) >= SAME_CLASS
         return merged and not _can_be_chance(goal.codes, codes, self.units, self.tests)
 
     def is_confounded(self, column: Column) -> bool:
@@ -338,7 +342,7 @@ class Design:
         pairs = pd.DataFrame({"level": column.codes, "goal": self.goal.codes})
         counts = pairs[(pairs >= 0).all(axis=1)].value_counts().reset_index()
         most = counts.drop_duplicates("level")
-        return int(most["goal"].value_counts().min()) < LEAST_GROUPS_OF_CLASS
+        return int((most["goal"].value_counts() >= LEAST_GROUPS_OF_CLASS).sum()) < 2
 
     def _decides_number(self, codes: Ints) -> bool:
         target = pd.Series(self.goal.numbers)
@@ -495,7 +499,7 @@ def make_audit(
     tests = sum(map(len, parts.values())) + sum(c.varies and not c.is_id for c in columns)
     truth = goal.indicators(classes)
     design = Design(goal, classes, _scaled(truth), random, split, units, tests, _scale(truth))
-    chosen = (group_column or fold_column, group)
+    chosen = (fold_column, group_column, group)
     result = _judged(design, view, parts, presence, chosen, duplicates)
     return replace(result, has_gaps=_has_gaps(study, columns, result.recommendation))
 
@@ -545,7 +549,9 @@ def _danger(
     if split.alarms:
         exact = split.gain >= SAME and column.kind == "biology"
         return "same" if exact and not column.is_id else "split"
-    if few and split.gain >= SUSPECT:
+    decided = column.is_repeated and share_decided(column.codes, design.goal.codes) >= SAME_CLASS
+    unscored = design.classes and np.isnan(split.value) and decided
+    if few and (split.gain >= SUSPECT or unscored):
         return "suspect"
     return "prevented" if random.alarms else ""
 
@@ -555,13 +561,14 @@ def _judged(
     view: Overview,
     parts: Mapping[str, Sequence[Column]],
     presence: sparse.csr_matrix,
-    chosen: tuple[str | None, str | None],
+    chosen: tuple[str | None, str | None, str | None],
     duplicates: list[tuple[str, str]],
 ) -> Audit:
-    """Judge every column of an audit; `chosen` are the column that the user divides by, if any, and
-    that of the groups.
+    """Judge every column of an audit; `chosen` are the columns of folds and groups that the user
+    gives, and that of the groups that count.
     """
-    divider, group = chosen
+    fold, group_option, group = chosen
+    divider = fold or group_option
     judged = [column for column in view.columns if column.varies and not column.is_id]
     microbes, gains = _scores_of_microbes(presence, design, judged)
     rows = []
@@ -583,9 +590,9 @@ def _judged(
         rows.append(row)
     frame = _ordered(pd.DataFrame(rows, columns=COLUMNS))
     limit = noticeable(design.truth, design.units, design.tests)
-    if np.unique(design.split).size <= LEAST_GROUPS_OF_CLASS:
+    if min(len(np.unique(design.units)) - LEAST_UNITS, np.ptp(design.split) - 2) < 0:
         limit = np.inf
-    advice = _recommendation(design, view, frame, divider, group)
+    advice = _recommendation(design, view, frame, fold, group)
     units, name = len(np.unique(design.units)), design.goal.name
     about = microbes, group, units, limit, advice
     return Audit(name, design.classes, frame, duplicates, *about)
@@ -609,7 +616,7 @@ def _scores_of_microbes(
 
 
 def _recommendation(
-    design: Design, view: Overview, frame: pd.DataFrame, divider: str | None, group: str | None
+    design: Design, view: Overview, frame: pd.DataFrame, fold: str | None, group: str | None
 ) -> Recommendation:
     """Choose at most one column of each option of `aam train`, the one that tells most."""
     by_name = {column.name: column for column in view.columns}
@@ -641,6 +648,11 @@ def _recommendation(
         if can_be_held_out(column) and (is_named(column.name, STUDY_WORDS) or decides(column))
     ]
     study = studies[0].name if studies else None
+    # A column that holds one class each divides nothing.
+    useless = set(frame["column"][frame["danger"] == "confounded"])
+    group = view.subject if group in useless else group
+    study = study if fold is None or fold in useless else fold
+    group = None if group == study else group
     batches = [column for column in technical if column.name != study and not decides(column)]
     covariates = list[Column]()
     for column in leaks:

@@ -18,7 +18,7 @@ CONFOUNDED = (
 ADVICE = {
     "random split": " on a random split: --group-column {column} prevents this.",
     "part": ": {column} is more than an id. Leave it out.",
-    "suspect": ": there are too few groups to judge whether by chance.",
+    "suspect": ": too few groups to judge whether this is chance.",
     "prevented": " on a random split; {group} in one fold prevents this.",
 }
 BATCH = ": --batch-column {column} compares within its values."
@@ -74,6 +74,8 @@ def _advice_of(row: Any, audit: Audit) -> str:
         return STATES[row.state].format(column=column) if row.state else ""
     on_split = row.danger in ("split", "part", "suspect")
     scores = (row.split, row.split_gain) if on_split else (row.random, row.random_gain)
+    if scores[0] != scores[0]:
+        return f"Each value of {column} has one value of {target}: too few groups to judge."
     words = score_in_words(*scores, audit.classes)
     advice = ADVICE.get(row.danger) or _advice_on_split(row, audit)
     group = f"each {audit.group}" if audit.group else "each group"
