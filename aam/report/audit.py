@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aam.predict.audit import DEPTH, LEAST_OF_LEVEL, Audit
+from aam.predict.audit import DEPTH, LEAST_GAIN, LEAST_OF_LEVEL, Audit
 from aam.report.charts import Table, shortened
 
 # Rows of an audit and sentences about columns on a terminal, and names in a sentence.
@@ -98,7 +98,7 @@ def _absence(audit: Audit) -> list[str]:
     """Say that no column gives the target away, where one could have been seen, or that there are
     too few groups.
     """
-    limit, unit = audit.noticeable, "groups" if audit.group else "samples"
+    limit, unit = max(audit.noticeable, LEAST_GAIN), "groups" if audit.group else "samples"
     smallest = f"that removes {100 * limit:.0f} % of the error of guessing"
     if audit.classes:
         smallest = f"with AUROC {0.5 + limit / 2:.2f}"
