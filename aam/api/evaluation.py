@@ -39,7 +39,7 @@ from aam.evaluate.predictions import (
 )
 from aam.files.atomic import write_text
 from aam.files.output_folder import FIGURES, RUN
-from aam.io.metadata import Metadata, align, read_metadata
+from aam.io.metadata import Metadata, align, read_metadata, spelling_key
 from aam.options import not_none
 from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import baselines_by_target
@@ -62,6 +62,9 @@ log = logging.getLogger("aam")
 
 OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", *FIGURES)
 
+# Maximum number of pairs of spellings in a message.
+MOST_ALIKE = 5
+
 
 def _with_truth(
     table: PredictionTable, metadata: Metadata, split: Split | None, excluded: Collection[str]
@@ -78,6 +81,7 @@ def _with_truth(
         none = f"none of {len(ids)} samples with a value of {shown(targets)} has a prediction"
         remedy = "all are empty or nan; give the file that predicts these samples"
         raise InputError(f"--predictions: {none}: {remedy}")
+    warnings += _other_classes(table, metadata)
     if absent := sorted({*predicted} - {*ids}):
         lacks = f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
         of = f"{len(absent)} of {len(predicted)} predicted samples"
@@ -93,6 +97,37 @@ def _with_truth(
         what = f"{seen} of {len(ids)} samples were seen in training"
         warnings.append(f"{what}, so these are not held-out metrics: {remedy}")
     return table, warnings
+
+
+def _other_classes(table: PredictionTable, metadata: Metadata) -> list[str]:
+    """Warnings about classes of the metadata that the predictions lack.
+
+    Raises `InputError`: no class of a target is in both, because of their spelling or in any
+    target.
+    """
+    warnings, problems, judged = list[str](), list[str](), 0
+    for spec in table.specs:
+        present = {*filter(None, metadata.values(spec.name, table.sample_ids))}
+        others = sorted(present.difference(spec.labels))
+        if not others or not spec.labels:
+            judged += 1
+            continue
+        label_of = {spelling_key(label): label for label in spec.labels}
+        pairs = ((other, label_of.get(spelling_key(other))) for other in others)
+        alike = [f"{other!r} is probably {label!r}" for other, label in pairs if label is not None]
+        predicted = f"{spec.name!r} is predicted as {shown(spec.labels)}"
+        text = f"{predicted}, and {metadata.source} has {shown(others)}"
+        text += f"; {', '.join(alike[:MOST_ALIKE])}: spell them alike" if alike else ""
+        if len(others) < len(present):
+            judged += 1
+            warnings += [f"{text}; these samples are in no metric"] if alike else []
+        elif alike:
+            problems.append(f"--metadata: {text}")
+        else:
+            warnings.append(f"{text}; no class is in both: is it the same column?")
+    if problems or not judged:
+        raise InputError(*(problems or [f"--metadata: {text}" for text in warnings]))
+    return warnings
 
 
 def _check_groups(

@@ -94,6 +94,11 @@ def _folded(value: str) -> str:
     return PADDING.sub("", BEFORE_NUMBER.sub("", SEPARATOR.sub(" ", text))).strip()
 
 
+def spelling_key(value: str) -> object:
+    """A key that is the same for values that are probably one: Yes, yes; 1, 1.0; P1, p01."""
+    return float(value) if is_number(value) else _folded(value)
+
+
 @dataclass(frozen=True)
 class Metadata:
     """A metadata table: sample ids, and values by column as the text that stood in the file.
@@ -212,7 +217,7 @@ class Metadata:
         """
         same: dict[object, list[str]] = {}
         for value in sorted(set(self.columns[name]) - {""}):
-            same.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
+            same.setdefault(spelling_key(value), []).append(value)
         return [tuple(values) for values in same.values() if len(values) > 1]
 
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import html
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -267,3 +268,47 @@ def test_a_model_worse_than_the_median_of_its_new_cohort_is_not_better_than_gues
     assert result["baselines"][OWN_MEDIAN]["mae"] < result["metrics"]["mae"]["value"]
     assert "Worse than guessing" in page
     assert "Better than guessing" not in page
+
+
+def classes_of(tmp_path: Path, *labels: str) -> list[str]:
+    """The words of an evaluation of 12 samples of pond and reef, called `labels` in metadata."""
+    rows = [(f"s{row}", ("pond", "reef")[row % 2], 1 - row % 2, row % 2) for row in range(12)]
+    header = "sample-id water water=pond water=reef"
+    predictions = write_rows(tmp_path / "p.tsv", header, rows)
+    truth = [(f"s{row}", labels[row % len(labels)], row % 3) for row in range(12)]
+    metadata = write_rows(tmp_path / "m.tsv", "sample-id water depth", truth)
+    words = f"evaluate --predictions {predictions} --metadata {metadata} --output-dir"
+    return [*words.split(), str(tmp_path / "e")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("Pond", "Reef"), "'Pond' is probably 'pond', 'Reef' is probably 'reef': spell them"),
+        (("POND", "POND "), "m.tsv has 'POND'; 'POND' is probably 'pond'"),
+        (("0", "1"), "'water' is predicted as 'pond', 'reef', and"),
+        (("lake", "sea"), "has 'lake', 'sea'; no class is in both: is it the same column?"),
+    ],
+)
+def test_classes_that_are_in_no_prediction_are_refused(tmp_path, refused, labels, said):
+    message = refused(main, classes_of(tmp_path, *labels))
+    assert said in message
+    assert not (tmp_path / "e").exists()
+
+
+def test_some_samples_of_another_spelling_are_named(tmp_path):
+    assert main(classes_of(tmp_path, "pond", "reef", "pond", "Reef", "lake", "reef")) == 0
+    page = html.unescape(read(tmp_path / "e")[1])
+    assert "'Reef' is probably 'reef'" in page
+    assert "'lake' is probably" not in page
+
+
+def test_numbers_and_ids_that_do_not_match_are_named(tmp_path, refused):
+    words = classes_of(tmp_path, "pond", "reef")
+    text = (tmp_path / "m.tsv").read_text()
+    (tmp_path / "m.tsv").write_text(text.replace("\ns", "\nS"))
+    assert "12 of 12 match when you ignore case" in refused(main, words)
+    (tmp_path / "m.tsv").write_text(text)
+    numbers = [(f"s{row}", row + 0.5) for row in range(12)]
+    write_rows(tmp_path / "p.tsv", "sample-id water", numbers)
+    assert "column 'water' has 12 of 12 values that are not finite numbers" in refused(main, words)
