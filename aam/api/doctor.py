@@ -36,11 +36,11 @@ from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import read_json
 from aam.files.output_folder import check_output_file
 from aam.options import RunConfig, RuntimeConfig, files_read
-from aam.training.decisions import compile_verdict, make_steps
+from aam.training.decisions import make_steps, probe_run
 
 log = logging.getLogger("aam")
 
-FORMAT = 3
+FORMAT = 4
 
 # Steps of the short training, and the largest relative difference of its losses from the CPU's.
 STEPS, LOSS_TOLERANCE = 10, 1e-3
@@ -50,6 +50,13 @@ TESTED = ("2.7.1", "2.13")
 
 DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
 NO_GPU = f"check the driver, {DEVICES} and torch's build"
+
+
+# What the probe tries on a GPU, and what a run does where that fails.
+PROBED = {
+    "capture": ("graphs of steps fail", "steps are started one operation at a time, and slower"),
+    "workers": ("processes that prepare batches fail", "the main process prepares them"),
+}
 
 
 class Finding(NamedTuple):
@@ -92,6 +99,9 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
         if message != "right":
             mend = f"--compile-model takes {report['compile'].get('backend')}"
             yield Finding("note", f"torch.compile with {name}: {message}", mend)
+    for name, outcome in report["probe"].items():
+        if not outcome["ok"]:
+            yield Finding("note", f"{PROBED[name][0]}: {outcome['reason']}", PROBED[name][1])
     if report["unseen"]:
         yield Finding("wrong", "a GPU is present or requested, and torch sees none", NO_GPU)
 
@@ -120,26 +130,33 @@ def judge_attention(results: Checks, timed: bool) -> Facts:
         return {"results": results, "chosen": {}}
 
 
-def short_training(device: str, threads: int | None) -> Facts:
-    """Return speed and losses of a few steps of pretraining on a simulated study; on a GPU the
-    CPU's losses too.
+@contextlib.contextmanager
+def simulated_training(device: str, threads: int | None) -> Iterator[PretrainConfig]:
+    """Give the options of a pretraining on a simulated study, which lasts as long as the
+    context.
     """
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder) / "study"
         simulate(study, samples=64, asvs=400, depth=1500)
         data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk")
+        yield PretrainConfig(data=data, runtime=RunConfig(device=device, threads=threads))
 
-        def train_on(name: str) -> Facts:
-            runtime = RunConfig(device=name, threads=threads)
-            steps = make_steps(PretrainConfig(data=data, runtime=runtime))
-            seconds, batches = steps.take(STEPS, 0)
-            speed = sum(len(batch.sample_ids) for batch in batches[2:]) / sum(seconds[2:])
-            return {"losses": [float(loss) for loss in steps.losses], "samples_per_s": speed}
 
-        measured = train_on(device)
-        if choose_device(device).type == "cpu":
-            return measured
-        exact = train_on("cpu")["losses"]
+def short_training(config: PretrainConfig) -> Facts:
+    """Return speed and losses of a few steps of pretraining; on a GPU the CPU's losses too."""
+
+    def train_on(name: str) -> Facts:
+        runtime = dataclasses.replace(config.runtime, device=name)
+        steps = make_steps(dataclasses.replace(config, runtime=runtime))
+        seconds, batches = steps.take(STEPS, 0)
+        speed = sum(len(batch.sample_ids) for batch in batches[2:]) / sum(seconds[2:])
+        return {"losses": [float(loss) for loss in steps.losses], "samples_per_s": speed}
+
+    device = config.runtime.device
+    measured = train_on(device)
+    if choose_device(device).type == "cpu":
+        return measured
+    exact = train_on("cpu")["losses"]
     difference = float(np.max(np.abs(np.array(measured["losses"]) / exact - 1)))
     return {**measured, "cpu_losses": exact, "difference": difference}
 
@@ -159,9 +176,12 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
     rates = {names[dtype]: measure.product_rate(device, 3, dtype) for dtype in dtypes}
     log.info("doctor: attention")
     checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
-    log.info("doctor: compilation, up to four minutes for each compiler")
-    compiled = compile_verdict(model, runtime, device, anew=True)
-    log.info("doctor: a few training steps on a simulated study")
+    with simulated_training(name, config.threads) as training:
+        log.info("doctor: a few training steps on a simulated study")
+        trained = short_training(training)
+        log.info("doctor: workers, graphs and compilers, up to five minutes for each")
+        compiled = dataclasses.replace(training.runtime, compile_model=True)
+        probed = probe_run(dataclasses.replace(training, runtime=compiled), None, device)
     return facts, {
         "first_tensor": failure,
         "numa": environment.numa_nodes(),
@@ -169,8 +189,9 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
         "attention": judge_attention(checks, device.type == "cuda"),
         "rates": rates,
-        "compile": compiled,
-        "training": short_training(name, config.threads),
+        "compile": probed.pop("compile"),
+        "probe": probed,
+        "training": trained,
     }
 
 
@@ -232,6 +253,7 @@ def _described(report: Facts) -> Iterator[str]:
         **report["environment"],
         "container": report["container"]["path"],
         "compile": report["compile"]["backend"],
+        **{name: outcome["reason"] for name, outcome in report["probe"].items()},
         "training": f"{speed:.3g} samples/s, a short run",
     }
     for name, value in flatten(facts).items():

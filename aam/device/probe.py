@@ -60,6 +60,8 @@ class ProbeSpec:
         The ranks of the run. Rank 0 tries, and tells the others.
     refresh : bool
         Try although a verdict is kept.
+    kept : bool
+        Keep the verdict, and use one that is kept.
     isolated : bool
         Try in a child process. Without it a crash ends this process.
     """
@@ -70,6 +72,7 @@ class ProbeSpec:
     seconds: float = SECONDS
     world: World = SINGLE
     refresh: bool = False
+    kept: bool = True
     isolated: bool = True
 
 
@@ -124,7 +127,10 @@ def _kept_verdict(name: str, spec: ProbeSpec) -> Facts:
         tried.append(try_now(spec))
         return tried[-1]
 
-    facts = cached_verdict(name, question, measure, _is_verdict, spec.refresh)
+    if spec.kept:
+        facts = cached_verdict(name, question, measure, _is_verdict, spec.refresh)
+    else:
+        facts = measure()
     word = "works" if facts["ok"] else "does not work here"
     earlier = "" if tried else ", tried earlier"
     text = f"{name} {word}: {facts['reason']} ({facts['seconds']:.1f} s{earlier})"

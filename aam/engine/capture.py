@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import World
-from aam.device.measure import memory_limit, peak_memory, reset_peak
+from aam.device.measure import held_memory, memory_limit, peak_memory, reset_peak
 from aam.device.precision import Scaler
 from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
 from aam.engine.task import Task
@@ -28,6 +29,8 @@ log = logging.getLogger("aam")
 # Steps by which captured and eager training are compared, and the largest relative difference of
 # their weights: atomic sums on a device differ in their order.
 GATE_STEPS, GATE_TOLERANCE = 10, 1e-4
+# How many times the difference of two eager runs captured steps may differ from them.
+GATE_FACTOR = 10.0
 # Eager steps before the first capture, in which libraries allocate what they keep.
 WARM_UP = 3
 # Share of a device's memory that a step may take.
@@ -126,6 +129,10 @@ class CapturedSteps:
     seen: set[Hashable] = field(default_factory=set)
     taken: int = 0
     is_right: bool | None = None
+    # Whether eager steps are taken where a further shape cannot be captured.
+    falls_back: bool = True
+    # Bytes that a step on the largest batch takes.
+    needed: int = 0
     rates: list[Tensor] = field(default_factory=list)
     pool: Any = None
 
@@ -136,7 +143,7 @@ class CapturedSteps:
     def obstacle(self, options: TrainingOptions, scaler: Scaler) -> str:
         """Why no step of a run is captured, and what that costs; empty where steps may be."""
         cost = "the host starts each operation, which takes a small network several times as long"
-        if reason := self.task.varying_shapes():
+        if reason := self.task.refusal or self.task.varying_shapes():
             return f"{reason}; {cost}"
         if scaler.is_enabled():
             return f"--mixed-precision fp16 scales the loss; {cost}; bf16 and none are captured"
@@ -165,7 +172,7 @@ class CapturedSteps:
 
         self.taken += 1
         shape = task.shape(window[0].data) if len(window) == 1 and not scaler.is_enabled() else None
-        if shape is None or self.is_right is False:
+        if shape is None or self.is_right is False or task.refusal:
             return eager()
         if shape not in self.seen or self.taken <= WARM_UP:
             self.seen.add(shape)
@@ -173,6 +180,7 @@ class CapturedSteps:
 
         def captured() -> StepOutcome:
             if shape not in self.graphs:
+                self._check_pools()
                 self.graphs[shape] = self._capture(eager_on, window[0])
             return self._replay(self.graphs[shape], window[0])
 
@@ -182,7 +190,14 @@ class CapturedSteps:
         if self.is_right is None:
             self._judge(network, eager, captured)
             return eager()
-        return captured()
+        try:
+            return captured()
+        except RuntimeError as error:
+            if shape in self.graphs or not self.falls_back:
+                raise
+            # Another shape than those before: its capture has changed nothing.
+            self._refuse(str(error).splitlines()[0])
+            return eager()
 
     def _measured(self, eager: Callable[[], StepOutcome], batch: Any) -> StepOutcome:
         """Take a step, and refuse the batches of the run where the largest would not fit."""
@@ -190,25 +205,45 @@ class CapturedSteps:
         held = int(torch.cuda.memory_allocated(device))
         reset_peak(device)
         outcome = eager()
-        size = task.share_of_largest(batch), task.samples(batch)
-        check_memory(held, peak_memory(device), *size, memory_limit(device, MOST_MEMORY))
+        share, peak = task.share_of_largest(batch), peak_memory(device)
+        limit = memory_limit(device, MOST_MEMORY)
+        check_memory(held, peak, share, task.samples(batch), limit)
+        self.needed = max(self.needed, int((peak - held) / share))
         return outcome
+
+    def _check_pools(self) -> None:
+        """Raise `RuntimeError` unless the first graph fits beside what eager steps hold.
+
+        Graphs have a pool of their own, and share it with each other.
+        """
+        device = self.task.device
+        held, limit = held_memory(device), memory_limit(device, MOST_MEMORY)
+        if self.pool is None and held + self.needed > limit:
+            sizes = f"{held / 1e9:.1f} GB, graphs need {self.needed / 1e9:.1f} GB more"
+            raise RuntimeError(f"eager steps hold {sizes}, and {limit / 1e9:.1f} GB may be held")
+
+    def _refuse(self, reason: str) -> None:
+        """Take eager steps from now on."""
+        self.is_right = False
+        self.graphs.clear()
+        log.warning("steps are not captured as graphs: %s", reason)
 
     def _judge(
         self, network: nn.Module, eager: Callable[[], object], captured: Callable[[], object]
     ) -> None:
-        """Compare captured with eager steps, and say where they differ."""
+        """Compare captured with eager steps, as far as eager steps agree with each other."""
+        compare = partial(difference_of_steps, network, self.optimizer, self.task.device, eager)
         try:
-            apart = difference_of_steps(network, self.optimizer, self.task.device, eager, captured)
-            self.is_right = apart < GATE_TOLERANCE
-            reason = f"the weights differ by {apart:.2g} after {GATE_STEPS} steps"
+            noise, apart = compare(eager), compare(captured)
         except RuntimeError as error:
-            self.is_right, reason = False, str(error).splitlines()[0]
+            self._refuse(str(error).splitlines()[0])
+            return
+        reason = f"the weights differ by {apart:.2g} after {GATE_STEPS} steps from eager steps"
+        self.is_right = apart < max(GATE_TOLERANCE, GATE_FACTOR * noise)
         if self.is_right:
-            log.info("steps are captured as graphs (%s from eager steps)", reason)
+            log.info("steps are captured as graphs (%s)", reason)
         else:
-            self.graphs.clear()
-            log.warning("steps are not captured as graphs: %s", reason)
+            self._refuse(f"{reason}, and those by {noise:.2g} from each other")
 
     def _capture(self, step: Callable[[MicroBatch], StepOutcome], micro: MicroBatch) -> _Graph:
         """Capture a step on batches of one shape, without running it."""

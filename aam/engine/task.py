@@ -67,6 +67,9 @@ class Task:
     shares_vectors : bool
         Whether several ranks exchange vectors once and gradients once in a step (`RankSteps`), by
         `encode` and `joint_losses`; else `parallelize` spreads the model over them.
+    refusal : str
+        Why steps are not captured though they could be: the probe's reason. Empty where they may
+        be.
     compiler : str
         Compiler of torch that made the forward pass faster; empty without.
     """
@@ -82,6 +85,7 @@ class Task:
     splits_batches: bool = True
     steps_alone: bool = False
     shares_vectors: bool = False
+    refusal: str = ""
     compiler: str = ""
 
     @property

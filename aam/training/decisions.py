@@ -5,11 +5,8 @@ the compiler.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,15 +15,16 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from aam.config import FineTuneConfig, ModelConfig, PretrainConfig
+from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.batch import Batch, Shelved
 from aam.data.loader import Loader, rarefied_batch
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
-from aam.device.platform import Facts, cached_verdict, device_name, prepare_device
-from aam.device.precision import autocast, make_scaler, resolve_precision
+from aam.device.platform import Facts, prepare_device
+from aam.device.precision import make_scaler
+from aam.device.probe import ProbeSpec, machine_facts, verdict
 from aam.engine.run import earlier_decisions
 from aam.engine.step import (
     MicroBatch,
@@ -36,8 +34,8 @@ from aam.engine.step import (
     train_step,
 )
 from aam.errors import RunError
-from aam.model.aam import Aam, HeadConfig, example_batch
-from aam.options import RunConfig, RuntimeConfig, configured, to_dict
+from aam.model.aam import Aam, HeadConfig
+from aam.options import to_dict
 from aam.training.pretrain import AmpliconTask, NetworkOptions, pretraining_loaders
 
 log = logging.getLogger("aam")
@@ -227,108 +225,125 @@ def choose_batch_size(
     return dict(zip(names, sizes, strict=True))
 
 
-# --- the compiler of torch that works on this machine ------------------------------------------
+# --- what the probe says of this device -----------------------------------------------------------
 
 # From the most to the least that torch.compile does.
 COMPILERS = ("inductor", "aot_eager")
 
 EAGER = "eager"
 
-COMPILE_SECONDS = 240.0
+# Options that change no step of a run, by section.
+NO_MATTER = {
+    "runtime": {
+        *("debug", "overwrite", "output_dir", "resume_from", "dry_run", "track", "seed", "device"),
+        *("checkpoint_minutes", "memory_profile", "compile_model"),
+    },
+    "train": {"epochs", "patience", "ema_decay", "warmup_steps"},
+}
 
-# Largest relative difference from eager: in bf16 the order of sums shows.
-COMPILE_TOLERANCE = 5e-2
 
+def step_spec(
+    trial: str, config: NetworkOptions, study: Study | None, device: torch.device, **options: Any
+) -> ProbeSpec:
+    """Return what the probe is to try of the steps of a run (`aam.training.trials`).
 
-def try_compiler() -> None:
-    """Compile the network that standard input describes, and run it forward and backward.
-
-    Runs in a separate process, which it ends with a message where the result differs from eager
-    execution.
+    Parameters
+    ----------
+    trial : str
+        Name of the function.
+    config : NetworkOptions
+    study : Study, optional
+        The study of the run, whose sizes decide the shapes of batches. Without one the verdict is
+        not kept.
+    device : torch.device
+    **options
+        Further options of the function.
     """
-    request = json.load(sys.stdin)
-    model = configured(ModelConfig(), request["model"], "")
-    runtime = configured(RunConfig(), request["runtime"], "")
-    device = prepare_device(runtime)
-    torch.manual_seed(0)
-    network = Aam(model, 1000, HeadConfig("unifrac", counts=True)).to(device).train()
-    batch = example_batch(min(model.positions, 100)).to(device)
-    with autocast(runtime, device, model.trains_in_bf16):
-        expected = network(batch).samples.double()
-        network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
-        network.compile_encoders(request["compiler"])
-        compiled = network(batch).samples.double()
-    compiled.sum().backward()
-    error = float((compiled - expected).abs().max() / expected.abs().max())
-    if not error < COMPILE_TOLERANCE:
-        sys.exit(f"off by {error:.3g} against eager")
+    plain = to_dict(config)
+    for section, names in NO_MATTER.items():
+        plain[section] = {n: value for n, value in plain[section].items() if n not in names}
+    sizes: Facts = {}
+    if study is not None:
+        counts = study.table.counts
+        sizes = {"samples": counts.shape[0], "asvs": counts.shape[1], "entries": int(counts.nnz)}
+        sizes |= {"depth": study.depth, "length": study.longest}
+    arguments = {"config": plain, "kind": type(config).__name__, "study": sizes, **options}
+    name = f"aam.training.trials:{trial}"
+    return ProbeSpec(name, arguments, device, kept=study is not None)
 
 
-def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig) -> str:
-    """Return ``right`` where a compiler works for such a network, else what went wrong.
+def probe_run(config: NetworkOptions, study: Study | None, device: torch.device) -> Facts:
+    """Return whether this device can do what a run is about to do, each with its reason.
 
-    It runs in a separate process for at most `COMPILE_SECONDS`, so that neither a crash nor a hang
-    ends this one.
+    Returns
+    -------
+    dict
+        On a GPU ``workers`` and ``capture``, with ``ok``, ``reason`` and ``seconds``. With
+        ``--compile-model`` also ``compile``: the compiler that works as ``backend``, and the
+        outcome of each as ``tried``.
     """
-    request = {"model": to_dict(model), "runtime": to_dict(runtime), "compiler": compiler}
-    command = [sys.executable, "-c", f"from {__name__} import try_compiler; try_compiler()"]
-    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": COMPILE_SECONDS}
-    try:
-        process = subprocess.run(command, input=json.dumps(request), **how)
-    except subprocess.TimeoutExpired:
-        return f"not done within {COMPILE_SECONDS:.0f} s"
-    if process.returncode == 0:
-        return "right"
-    lines = [f"its process ended with status {process.returncode}"]
-    lines += [line for line in process.stderr.splitlines() if "rror" in line or "off by" in line]
-    return lines[-1].strip()[:300]
+    verdicts: Facts = {}
+    if device.type == "cuda":
+        for name, trial, options in (
+            ("workers", "try_workers", {}),
+            ("capture", "try_steps", {"captured": True}),
+        ):
+            spec = step_spec(trial, config, study, device, **options)
+            verdicts[name] = verdict(name, spec).as_facts()
+    if config.runtime.compile_model:
+        captured = verdicts.get("capture", {}).get("ok", False)
+        verdicts["compile"] = _probe_compilers(config, study, device, captured)
+    return verdicts
 
 
-def compile_verdict(
-    model: ModelConfig, runtime: RuntimeConfig, device: torch.device, anew: bool = False
+def _probe_compilers(
+    config: NetworkOptions, study: Study | None, device: torch.device, captured: bool
 ) -> Facts:
-    """Return the compiler that works here for such a network as ``backend``, and the outcome of
-    each as ``tried``.
-
-    A verdict that this machine reached earlier is used again, unless `anew`.
-    """
-
-    def try_all() -> Facts:
-        tried: dict[str, str] = {}
-        for compiler in COMPILERS:
-            tried[compiler] = try_in_subprocess(compiler, model, runtime)
-            if tried[compiler] == "right":
-                return {"backend": compiler, "tried": tried}
-        return {"backend": EAGER, "tried": tried}
-
-    precision = resolve_precision(runtime, device, model.trains_in_bf16)
-    key = {"device": device_name(device), "torch": torch.__version__, "precision": str(precision)}
-    return cached_verdict("compile", {**key, "model": to_dict(model)}, try_all, _is_verdict, anew)
+    tried: dict[str, str] = {}
+    for compiler in COMPILERS:
+        options = {"compiler": compiler, "captured": captured}
+        outcome = verdict(
+            f"compile-{compiler}", step_spec("try_steps", config, study, device, **options)
+        )
+        tried[compiler] = "right" if outcome.ok else outcome.reason
+        if outcome.ok:
+            return {"backend": compiler, "tried": tried}
+    return {"backend": EAGER, "tried": tried}
 
 
-def _is_verdict(value: Any) -> bool:
-    """Return whether a value that was read from a file is a verdict."""
-    has_backend = isinstance(value, dict) and value.get("backend") in (*COMPILERS, EAGER)
-    return has_backend and isinstance(value.get("tried"), dict)
+def _are_verdicts(values: Facts) -> bool:
+    """Return whether values of an earlier run.json are what `probe_run` returns."""
+    if not all(isinstance(value, dict) for value in values.values()):
+        return False
+    compiled = values.get("compile", {"backend": EAGER, "tried": {}})
+    is_compiled = compiled.get("backend") in (*COMPILERS, EAGER)
+    others = [value for name, value in values.items() if name != "compile"]
+    return (
+        is_compiled
+        and isinstance(compiled.get("tried"), dict)
+        and all(type(value.get("ok")) is bool for value in others)
+    )
 
 
-def compiler_for(
-    model: ModelConfig, runtime: RuntimeConfig, device: torch.device, earlier: Facts
+def decide_steps(
+    config: NetworkOptions, study: Study, device: torch.device, earlier: Facts
 ) -> Facts:
-    """Return the verdict for a run with ``--compile-model``, and log the compilers that fail.
-
-    `earlier` are the decisions of the run that is resumed; a verdict among them is used again.
+    """Return the verdicts of the probe on a run, or those of the run that is resumed on the same
+    machine, so that its steps stay the same.
     """
-    verdict: Facts = earlier.get("compile", {})
-    if not _is_verdict(verdict):
-        verdict = compile_verdict(model, runtime, device)
-    for name, outcome in verdict["tried"].items():
-        if outcome != "right":
-            log.warning("torch.compile with %s fails here (%s)", name, outcome)
-    log.info("torch.compile: %s", verdict["backend"])
-    # Where a shape fails later all the same, its frame runs uncompiled.
-    torch._dynamo.config.suppress_errors = True
-    return verdict
+    expected = {"workers", "capture"} if device.type == "cuda" else set()
+    expected |= {"compile"} if config.runtime.compile_model else set()
+    if not expected:
+        return {}
+    machine = machine_facts(device)
+    verdicts: Facts = {name: earlier.get(name) for name in expected}
+    if earlier.get("machine") != machine or not _are_verdicts(verdicts):
+        verdicts = probe_run(config, study, device)
+    if "compile" in verdicts:
+        log.info("torch.compile: %s", verdicts["compile"]["backend"])
+        # Where a shape fails later all the same, its frame runs uncompiled.
+        torch._dynamo.config.suppress_errors = True
+    return {"machine": machine, **verdicts}
 
 
 # --- all decisions of a run --------------------------------------------------------------------
@@ -351,9 +366,8 @@ def decide(
         runtime, device, model.attention_shapes, earlier, model.trains_in_bf16
     )
     decisions["batch"] = choose_batch_size(config, study, device, earlier)
-    if runtime.compile_model:
-        decisions["compile"] = compiler_for(model, runtime, device, earlier)
+    config = replace(config, train=replace(config.train, **decisions["batch"]))
+    decisions |= decide_steps(config, study, device, earlier)
     if world.is_main:
         world.broadcast(decisions)
-    train = replace(config.train, **decisions["batch"])
-    return replace(config, train=train), decisions
+    return config, decisions

@@ -22,8 +22,9 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import keep_freed_memory, stage
-from aam.device.platform import platform_here
+from aam.device.platform import Facts, platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
+from aam.device.probe import describe_error
 from aam.diversity.distances import TreeOnDevice
 from aam.engine.checkpoint import State
 from aam.engine.ranks import gathered_now
@@ -112,6 +113,8 @@ class AmpliconTask(Task):
         self.compiled: Callable[[nn.Module, Shelved], Terms] | None = None
         self.copied: Bf16Copy | None = None
         self.compiles_blocks = False
+        # Whether a run goes on without a compiler that fails.
+        self.falls_back = False
         is_joint = world.size == 1 or self.shares_vectors
         if device.type == "cuda" and is_joint and asvs is None and len(train.rows):
             self.use_constant_shapes()
@@ -293,9 +296,17 @@ class AmpliconTask(Task):
         network = self._trained(network)
         if self.compiled is None or self.shape(prepared) is None or not network.training:
             return self.terms(self.outputs(network, prepared), batch)
-        with self._precision(network):
-            # What the graph does not read must not differ between batches.
-            return self.compiled(network, replace(batch, sample_ids=(), copied=()))
+        try:
+            with self._precision(network):
+                # What the graph does not read must not differ between batches.
+                return self.compiled(network, replace(batch, sample_ids=(), copied=()))
+        except RuntimeError as error:
+            # It is loaded: it has compiled.
+            if not self.falls_back or not isinstance(error, torch._dynamo.exc.TorchDynamoException):
+                raise
+            log.warning("torch.compile fails, steps go on without: %s", describe_error(error))
+            self.compiled, self.compiler = None, ""
+        return self.terms(self.outputs(network, prepared), batch)
 
     def compile_losses(self, backend: str) -> None:
         """Let a compiler of torch make one graph of forward pass and losses for each constant
@@ -515,9 +526,7 @@ def train(
             trainer = Trainer(task, config.train, machine)
             trainer.fit()
         else:
-            compiler = run.about["decisions"].get("compile", {}).get("backend", "eager")
-            if compiler != "eager":
-                task.compile_losses(compiler)
+            follow_decisions(task, run.about["decisions"])
             trainer = fit(task, config.train, run, place.folder, place.state, place.title)
     finally:
         task.train.close()
@@ -525,6 +534,19 @@ def train(
     best = Aam(config.model, study.depth, heads, study.reference_width).to(place.device)
     best.load_state_dict(trainer.best_weights)
     return FittedNetwork(best.eval(), heads, trainer.last_weights, trainer.progress.best_epoch)
+
+
+def follow_decisions(task: AmpliconTask, decisions: Facts) -> None:
+    """Let a task use what the probe found to work (`aam.training.decisions`)."""
+    verdicts = {name: decisions.get(name, {"ok": True}) for name in ("workers", "capture")}
+    if not verdicts["workers"]["ok"]:
+        task.train = replace(task.train, workers=0)
+    if not verdicts["capture"]["ok"]:
+        task.refusal = f"the probe says: {verdicts['capture']['reason']}"
+    compiler = decisions.get("compile", {}).get("backend", "eager")
+    if compiler != "eager":
+        task.compile_losses(compiler)
+        task.falls_back = True
 
 
 def scale_batch(study: Study, train_rows: Rows, how: Collation) -> Batch:

@@ -31,6 +31,8 @@ BATCHES_PER_SHAPE, BATCHES = 3, 64
 FORKED_BATCHES = 4
 # How many times the difference of eager runs may be exceeded, and the bounds of that limit.
 FACTOR, LEAST_LIMIT, LARGEST_LIMIT = 10.0, 1e-6, 0.1
+# The least limit of compiled steps: a compiler joins operations, which rounds all results anew.
+COMPILED_LIMIT = 1e-2
 # Learning rates of the trial, as shares of the run's.
 RATES = (1.0, 0.5, 0.75)
 # Share of a device's memory that eager steps and graphs may hold together.
@@ -122,7 +124,11 @@ def run_eager(steps: StepRunner, batches: Sequence[Any], rounding: float) -> Eag
 
 
 def check_steps(
-    steps: StepRunner, take: TakeStep, batches: Sequence[Any], eager: EagerSteps
+    steps: StepRunner,
+    take: TakeStep,
+    batches: Sequence[Any],
+    eager: EagerSteps,
+    least: float = LEAST_LIMIT,
 ) -> Facts:
     """Compare the weights after steps of `take` with those after eager steps.
 
@@ -135,10 +141,10 @@ def check_steps(
     Raises
     ------
     RunError
-        The difference is above `FACTOR` times that of eager runs.
+        The difference is above `FACTOR` times that of eager runs, and above `least`.
     """
     difference = _norm(run_steps(steps, take, batches), eager.end) / eager.movement
-    limit = min(max(FACTOR * eager.noise, LEAST_LIMIT), LARGEST_LIMIT)
+    limit = min(max(FACTOR * eager.noise, least), LARGEST_LIMIT)
     reason = (
         f"after {len(batches)} steps the weights differ by {difference:.2g} from eager ones, "
         f"and those by {eager.noise:.2g} from each other"
@@ -164,7 +170,7 @@ def trial_batches(steps: PretrainingSteps) -> list[Shelved]:
         if len(same) < BATCHES_PER_SHAPE:
             same.append(batch)
     # The first steps are eager, and one more of each shape.
-    rounds = range(WARM_UP + BATCHES_PER_SHAPE)
+    rounds = range(BATCHES_PER_SHAPE + (WARM_UP if task.capacities is not None else 0))
     turns = [same[turn % len(same)] for turn in rounds for same in by_shape.values()]
     return [*turns, batch_of_most_asvs(steps.loader)]  # type: ignore[list-item]
 
@@ -207,12 +213,15 @@ def try_steps(
     eager = run_eager(steps, batches, torch.finfo(precision).eps / 2)
     if compiler:
         task.compile_losses(compiler)
+    least = COMPILED_LIMIT if compiler else LEAST_LIMIT
     if not captured:
-        return check_steps(steps, train_step, batches, eager)
-    return check_captured(steps, batches, eager)
+        return check_steps(steps, train_step, batches, eager, least)
+    return check_captured(steps, batches, eager, least)
 
 
-def check_captured(steps: StepRunner, batches: Sequence[Any], eager: EagerSteps) -> Facts:
+def check_captured(
+    steps: StepRunner, batches: Sequence[Any], eager: EagerSteps, least: float = LEAST_LIMIT
+) -> Facts:
     """Compare captured with eager steps as `check_steps` does, and count their memory together.
 
     Raises
@@ -222,9 +231,9 @@ def check_captured(steps: StepRunner, batches: Sequence[Any], eager: EagerSteps)
     """
     task, device = steps.task, steps.device
     take = CapturedSteps(task, steps.optimizer)
-    # This trial is the check.
-    take.is_right = True
-    facts = check_steps(steps, take, batches, eager)
+    # This trial is the check, and a shape that fails ends it.
+    take.is_right, take.falls_back = True, False
+    facts = check_steps(steps, take, batches, eager, least)
     if not take.graphs:
         raise RunError("no batch has a constant shape")
     held, limit = held_memory(device), memory_limit(device, MEMORY_SHARE)

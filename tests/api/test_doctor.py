@@ -25,6 +25,7 @@ def machine(name: str) -> dict[str, Any]:
 
 def report(**changes: Any) -> dict[str, Any]:
     healthy = {"attention": {"results": {}, "chosen": {}}, "compile": {}, "training": {}}
+    healthy["probe"] = {}
     return {**healthy, "numa": [], "unseen": False, "first_tensor": "", **changes}
 
 
@@ -49,6 +50,7 @@ ATTENTION = {
     "results": {"float32, masked": {"flash": FLASH}},
     "chosen": {"float32, masked": "math"},
 }
+FAILED_CAPTURE = {"ok": False, "reason": "its process ended with SIGSEGV", "seconds": 2.0}
 COMPILED = {"backend": "eager", "tried": {"inductor": "no compiler"}}
 
 
@@ -86,6 +88,13 @@ COMPILED = {"backend": "eager", "tried": {"inductor": "no compiler"}}
             "note",
             "device 1 lies at NUMA node 2, device 2 lies",
             "cpu_sets",
+        ),
+        (
+            {},
+            {"probe": {"capture": FAILED_CAPTURE, "workers": {"ok": True, "reason": "4"}}},
+            "note",
+            "graphs of steps fail: its process ended with SIGSEGV",
+            "started one operation at a time",
         ),
     ],
 )

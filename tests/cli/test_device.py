@@ -39,8 +39,8 @@ def study(simulate_study) -> Path:
 @pytest.fixture(autouse=True)
 def _own_choice(monkeypatch):
     """No back end stays chosen, and the doctor tries no compiler: other tests do."""
-    verdict = {"backend": "eager", "tried": {}}
-    monkeypatch.setattr("aam.api.doctor.compile_verdict", lambda *_, **__: verdict)
+    verdicts = {"compile": {"backend": "eager", "tried": {}}}
+    monkeypatch.setattr("aam.api.doctor.probe_run", lambda *_: dict(verdicts))
     yield
     use_backends({})
 
@@ -141,7 +141,8 @@ def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tm
     caches = {name: str(tmp_path / name) for name in ("AAM_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
     done = command(*words, "--compile-model", CXX=str(broken), **caches)
     assert done.returncode == 0, done.stderr
-    assert f"torch.compile with inductor fails here (error: {TRITON})" in done.stderr
+    assert "probe: compile-inductor does not work here: " in done.stderr
+    assert TRITON in done.stderr
     assert "torch.compile: aot_eager" in done.stderr
     verdict = json.loads((tmp_path / "run" / "run.json").read_text())["decisions"]["compile"]
     assert verdict["tried"]["aot_eager"] == "right"

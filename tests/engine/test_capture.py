@@ -1,4 +1,4 @@
-"""What is decided before and while steps are captured; graphs themselves need a GPU."""
+"""What is decided before and while steps are captured, and steps with a stand-in for graphs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import torch
 
 from aam.device.distributed import SINGLE
 from aam.device.precision import make_scaler
+from aam.engine import capture
 from aam.engine.capture import CapturedSteps, StepOutcome, check_memory
 from aam.engine.step import MicroBatch
 from aam.errors import InputError
 from aam.options import RuntimeConfig
 from tests.engine.conftest import Doubling, options
+from tests.graphs import stand_in
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_fits():
@@ -73,3 +75,110 @@ def test_accumulated_batches_are_not_captured(steps):
     for _ in range(5):
         made(made.task.model, window, made.task, made.optimizer, SCALER, SINGLE, 1.0)
     assert not sizes["replayed"]
+
+
+# --- real steps, with the stand-in for graphs ----------------------------------------------------
+
+
+class Fixed(Doubling):
+    """Batches of one shape, whose tensors a graph reads."""
+
+    def shape(self, batch):
+        return tuple(batch.shape)
+
+    def tensors(self, batch):
+        return {"batch": batch}
+
+    def with_tensors(self, batch, tensors):
+        return tensors["batch"]
+
+    def losses(self, network, batch):
+        # A number of the host would be a copy in the graph.
+        return {
+            "error": ((network(batch) - 2 * batch).square().sum(), torch.ones_like(batch).sum())
+        }
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Takes steps on batches of these sizes; gives the captured steps."""
+    stand_in(monkeypatch)
+
+    def take(sizes, task=None, **changes):
+        task = task or Fixed()
+        made = CapturedSteps(task, task.configure_optimizer(options()), **changes)
+        for number, size in enumerate(sizes):
+            seed = torch.Generator().manual_seed(number)
+            window = [MicroBatch(torch.randn(size, 3, generator=seed), number)]
+            made(task.model, window, task, made.optimizer, SCALER, SINGLE, 1.0)
+        return made
+
+    return take
+
+
+def test_captured_steps_end_where_eager_ones_do(taken):
+    captured, eager = taken([4] * 12), taken([4] * 12, is_right=False)
+    assert captured.is_right
+    assert captured.graphs
+    assert not eager.graphs
+    pairs = zip(captured.task.model.parameters(), eager.task.model.parameters(), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
+def test_what_the_probe_refuses_is_not_tried(taken):
+    task = Fixed()
+    task.refusal = "the probe says: its process ended with SIGSEGV"
+    made = taken([4] * 8, task)
+    assert not made.graphs
+    assert made.is_right is None
+    assert made.obstacle(options(), SCALER).startswith("the probe says: its process ended with")
+
+
+def test_a_shape_that_cannot_be_captured_ends_no_run(taken, monkeypatch, caplog):
+    """The first shapes pass the check; a later one makes the host wait."""
+
+    class Waiting(Fixed):
+        def losses(self, network, batch):
+            if len(batch) == 5:
+                batch.sum().item()
+            return super().losses(network, batch)
+
+    made = taken([4] * 8 + [5] * 4 + [4] * 3, Waiting())
+    assert made.is_right is False
+    assert "steps are not captured as graphs: CUDA error: operation not permitted" in caplog.text
+    eager = taken([4] * 8 + [5] * 4 + [4] * 3, Waiting(), is_right=False)
+    pairs = zip(made.task.model.parameters(), eager.task.model.parameters(), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
+def test_graphs_must_fit_beside_what_eager_steps_hold(taken, monkeypatch, caplog):
+    """A fifth is left to the page cache of an APU, whose memory it shares."""
+    monkeypatch.setattr(capture, "peak_memory", lambda device: 7 * 10**9)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: 3 * 10**9)
+    monkeypatch.setattr(capture, "held_memory", lambda device: 7 * 10**9)
+    monkeypatch.setattr(capture, "memory_limit", lambda device, share: 8 * 10**9)
+    assert not taken([4] * 8).graphs
+    reason = "eager steps hold 7.0 GB, graphs need 4.0 GB more, and 8.0 GB may be held"
+    assert reason in caplog.text
+    monkeypatch.setattr(capture, "memory_limit", lambda device, share: 12 * 10**9)
+    assert taken([4] * 8).graphs
+
+
+def test_steps_are_judged_by_how_far_eager_ones_differ(taken, monkeypatch, caplog):
+    """Bits that differ from run to run are those of the device, not of the graph."""
+
+    class Noisy(Fixed):
+        def losses(self, network, batch):
+            error, count = super().losses(network, batch)["error"]
+            return {"error": (error * (1 + 0.1 * torch.rand(())), count)}
+
+    class Redrawn(capture.Snapshot):
+        def restore(self):
+            super().restore()
+            torch.rand(())
+
+    monkeypatch.setattr(capture, "Snapshot", Redrawn)
+    made = taken([4] * 8, Noisy())
+    assert made.is_right, caplog.text
