@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.errors import InputError, Problems, shown
-from aam.io.text import difference, is_lineage_header, known_of, md5, read_rows, until_full
+from aam.errors import InputError, shown
+from aam.io.text import Faults, difference, is_lineage_header, known_of, md5, read_rows
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
@@ -19,21 +19,35 @@ STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "spec
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
 RANKS = {rank[0]: rank for rank in STANDARD_RANKS} | {"k": "kingdom"}
 RANKS |= {f"D_{level}": rank for level, rank in enumerate(STANDARD_RANKS)}
+# The place of each prefix in a lineage.
+LEVEL = {prefix: STANDARD_RANKS.index(rank) for prefix, rank in RANKS.items() if rank != "kingdom"}
+LEVEL |= {"k": 0}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
-# Names that databases give to what has none, as "uncultured_bacterium" or "gut metagenome".
+# Names that databases give to what has none, as "uncultured_bacterium", "human_gut" or, in UNITE,
+# "Agaricales_gen_Incertae_sedis" and "Agaricales_sp".
 PLACEHOLDER = re.compile(
     r"(uncultured|unidentified|unclassified|unknown|ambiguous|undetermined|unculturable)\b.*"
-    r"|(.*\b)?metagenome|incertae sedis|(bacterium|organism|environmental sample)s?( .*)?"
+    r"|(.*\b)?metagenome|(.* )?incertae sedis|(bacterium|organism|environmental sample)s?( .*)?"
+    r"|((human|mouse|pig|swine|bovine|chicken) )?(gut|oral|fecal|faecal|feces|skin|rumen)( .*)?"
+    r"|[^ ]+ sp\.?"
 )
+
+# Confidence behind a name, in per cent or as a share, as mothur and SINTAX write it.
+CONFIDENCE = re.compile(r"\(\d+(\.\d+)?\)$")
+# A lineage of UTAX and SINTAX: "tax=d:Bacteria,p:Firmicutes;".
+SINTAX = re.compile(r"(tax=)?[dkpcofgs]:[^,]*(,[pcofgst]:[^,]*)*;?")
 
 DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
 
 # What databases append to a genus that is split: "Agathobacter_164117", "Clostridium_A".
 SPLIT_GENUS = re.compile(r"_(\d+|[A-Z]{1,2})$")
+
+# The prefix of each rank, as columns of ranks are called.
+PREFIX = {rank: f"{rank[0]}__" for rank in (*STANDARD_RANKS, "kingdom")}
 
 SHORT_ID_LENGTH = 10
 
@@ -54,13 +68,44 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_lineage(text: str) -> Lineage:
-    """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes``, from the top, without
-    empty ones and placeholders below.
+    """Return the names of a lineage from the top, without empty ones and placeholders below.
+
+    Lineages are written as by QIIME 2 (``k__Bacteria; p__Firmicutes``), MetaPhlAn (with ``|``),
+    mothur (``Bacteria(100);``) or SINTAX (``d:Bacteria,p:Firmicutes``).
     """
-    names = [name.strip() for name in text.split(";")]
-    while names and is_placeholder(names[-1]):
-        names.pop()
-    return tuple(names)
+    if SINTAX.fullmatch(text.strip()):
+        pairs = text.strip().strip(";").removeprefix("tax=").split(",")
+        names = [pair.replace(":", "__", 1) for pair in pairs]
+    else:
+        names = text.split(";" if ";" in text else "|")
+    return trimmed_lineage(names)
+
+
+def trimmed_lineage(names: Sequence[str]) -> Lineage:
+    """Return names with single blanks and without quotes and confidences; from the end placeholders
+    are left out, and with an unknown genus what stands below it without a genus of its own.
+    """
+    plain = [" ".join(name.split()).strip("'\"") for name in names]
+    lineage = [CONFIDENCE.sub("", name).strip() for name in plain]
+    while lineage and (is_placeholder(lineage[-1]) or _hangs(lineage)):
+        lineage.pop()
+    return _without_gaps(lineage)
+
+
+def _without_gaps(lineage: Sequence[str]) -> Lineage:
+    """Return a lineage with empty names for ranks that it skips, as "d__Bacteria; g__Blautia"."""
+    levels = [LEVEL.get(name.partition("__")[0], -1) for name in lineage]
+    if -1 in levels or sorted(set(levels)) != levels:
+        return tuple(lineage)
+    name_of = dict(zip(levels, lineage, strict=True))
+    every = range(levels[0], levels[-1] + 1) if levels else ()
+    return tuple(name_of.get(level, f"{STANDARD_RANKS[level][0]}__") for level in every)
+
+
+def _hangs(lineage: Sequence[str]) -> bool:
+    """Return whether the last name is an epithet below a placeholder."""
+    name = plain_name(lineage[-1])
+    return len(lineage) > 1 and is_placeholder(lineage[-2]) and name[:1].islower()
 
 
 def is_placeholder(name: str) -> bool:
@@ -91,8 +136,16 @@ def taxon_name(lineage: Lineage) -> str:
     name, rank = plain_name(lineage[-1]), rank_of(lineage)
     if rank == "species" and len(lineage) > 1:
         genus = SPLIT_GENUS.sub("", plain_name(lineage[-2])).strip("[]")
-        first = SPLIT_GENUS.sub("", name.replace("_", " ").partition(" ")[0]).strip("[]")
-        return name if first == genus else f"{genus} {name}".strip()
+        words = name.replace("_", " ").split(" ")
+        first = SPLIT_GENUS.sub("", words[0]).strip("[]")
+        if words[1:2] and words[1].strip("[]") == first:
+            # "Prevotella [Prevotella] copri"
+            words.pop(1)
+        # A binomial names its genus itself, which may differ from that above it.
+        is_binomial = len(words) > 1 and words[0].strip("[]")[:1].isupper()
+        if first == genus or is_binomial:
+            return " ".join(words)
+        return f"{genus} {name}".strip()
     return name if rank in ("", "genus", "species") else f"{name} ({rank})"
 
 
@@ -149,8 +202,8 @@ class Taxonomy:
 
 
 def read_taxonomy(path: Path) -> Taxonomy:
-    """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with the columns Feature
-    ID and Taxon.
+    """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with a column of feature
+    ids first, and a column Taxon or one for each rank.
 
     Raises
     ------
@@ -158,21 +211,33 @@ def read_taxonomy(path: Path) -> Taxonomy:
         The file cannot be read, has other columns, or names a feature twice; every problem in one
         message.
     """
-    problems, lineages = Problems(), dict[str, Lineage]()
+    faults, lineages = Faults(path), dict[str, Lineage]()
     inside = {"FeatureData[Taxonomy]": "taxonomy.tsv"}
     header, rows = read_rows(path, inside, f"a header that begins with {EXPECTED}")
-    if len(header) < 2 or not is_lineage_header(header[1]):
-        raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
-    for number, row in until_full(rows, problems):
-        feature, *cells = map(str.strip, row)
+    columns = [column for column, cell in enumerate(header) if column and is_lineage_header(cell)]
+    ranks = {column: cell.lower() for column, cell in enumerate(header) if cell.lower() in PREFIX}
+    if not columns and len(ranks) < 2:
+        raise InputError(
+            f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}, or columns of ranks"
+        )
+    for line, row in rows:
+        feature, *_ = cells = [*map(str.strip, row), *[""] * (len(header) - len(row))]
         if feature.startswith("#"):
             continue
-        where = f"{path}: line {number}: "
-        if not cells or not feature:
-            problems.add(f"{where}{shown(row, 5)}, expected a feature id and its taxon")
+        if len(row) < 2 or not feature:
+            faults.add("expected a feature id and its taxon", line, shown(row, 5))
         elif feature in lineages:
-            problems.add(f"{where}feature {feature!r} stands there twice; keep one of its lines")
+            faults.add("features that stand there twice; keep one line each", line, repr(feature))
+        elif columns:
+            lineages[feature] = parse_lineage(cells[columns[0]])
         else:
-            lineages[feature] = parse_lineage(cells[0])
-    problems.raise_if_any()
+            names = (_with_prefix(cells[column], rank) for column, rank in ranks.items())
+            lineages[feature] = trimmed_lineage([*names])
+    faults.raise_if_any()
     return Taxonomy(lineages, path)
+
+
+def _with_prefix(name: str, rank: str) -> str:
+    """Return a name with the prefix of its rank, which it may have already."""
+    prefix = PREFIX[rank]
+    return name if name.startswith(prefix) else f"{prefix}{'' if is_placeholder(name) else name}"

@@ -40,8 +40,11 @@ def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Feature ID\tTaxon\na\tk__B\na\tk__C\nb\n", "line 3: feature 'a' stands there twice"),
-        ("Feature ID\tTaxon\na\tk__B\na\tk__C\nb\n", "line 4: 'b', expected a feature id and"),
+        (
+            "Feature ID\tTaxon\na\tk__B\na\tk__C\nb\n",
+            "line 3 ('a'): features that stand there twice",
+        ),
+        ("Feature ID\tTaxon\na\tk__B\na\tk__C\nb\n", "line 4 ('b'): expected a feature id and"),
         ("sample\tph\n", "the header is 'sample', 'ph', expected 'Feature ID' and 'Taxon'"),
         ("", "empty or nothing but comments, expected a header that begins with"),
         ("\x89HDF\r\n\x1a\n", "is HDF5, as BIOM tables are, expected text"),
@@ -89,10 +92,53 @@ def test_a_taxonomy_without_a_taxon_of_the_table_is_refused(tmp_path: Path):
         ("nan", "unassigned"),
         ("D_0__Bacteria;D_1__Firmicutes;D_2__", "Firmicutes, class unknown"),
         ("D_5__Blautia;D_6__obeum;D_7__;D_8__", "Blautia obeum"),
+        ("f__Oscillospiraceae; g__uncultured; s__human_gut", "Oscillospiraceae, genus unknown"),
+        ("f__Oscillospiraceae; g__uncultured; s__rumen_sp", "Oscillospiraceae, genus unknown"),
+        ("f__Lachnospiraceae; g__; s__obeum", "Lachnospiraceae, genus unknown"),
+        ("f__Lachnospiraceae; g__; s__Blautia_obeum", "Blautia obeum"),
+        ("g__Prevotella; s__Prevotella [Prevotella] copri", "Prevotella copri"),
+        ("g__Actinomyces; s__Schaalia_odontolytica", "Schaalia odontolytica"),
+        ("g__Clostridium_sensu_stricto_1; s__Clostridium_butyricum", "Clostridium butyricum"),
+        ("g__[Eubacterium]; s__rectale", "Eubacterium rectale"),
+        (
+            "f__Agaricaceae;g__Agaricales_gen_Incertae_sedis;s__Agaricales_sp",
+            "Agaricaceae, genus unknown",
+        ),
+        ("k__Bacteria|p__Firmicutes|g__Blautia|s__Blautia_wexlerae", "Blautia wexlerae"),
+        ("k__Bacteria|p__Firmicutes", "Firmicutes, class unknown"),
+        (
+            "Bacteria(100);Firmicutes(98);Clostridia(97);unclassified(97);",
+            "Clostridia, order unknown",
+        ),
+        ("tax=d:Bacteria,p:Firmicutes,g:Blautia;", "Blautia"),
+        (
+            "d:Bacteria(1.0000),p:Bacteroidota(0.99),c:Bacteroidia(0.9)",
+            "Bacteroidia, order unknown",
+        ),
+        ("'k__Bacteria'; p__[Tenericutes]; c__Molli\tcutes", "Molli cutes, order unknown"),
     ],
 )
 def test_names_for_people(text: str, name: str):
     assert display_name(parse_lineage(text)) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"","Kingdom","Phylum","Class","Order","Family","Genus","Species"\n'
+        '"a","Bacteria","Firmicutes","Clostridia",NA,NA,"Blautia","obeum"\n'
+        '"b","Bacteria","Firmicutes","Clostridia",NA,NA,NA,NA\n',
+        "ASV\tconfidence\tdomain\tphylum\tclass\torder\tfamily\tgenus\tspecies\n"
+        "a\t1\td__Bacteria\tp__Firmicutes\tc__Clostridia\t\t\tg__Blautia\ts__obeum\n"
+        "b\t1\td__Bacteria\tp__Firmicutes\tc__Clostridia\n",
+        "Feature ID\tConfidence\tTaxon\na\t1\tg__Blautia; s__obeum\nb\t1\tc__Clostridia\n",
+    ],
+)
+def test_columns_of_ranks(tmp_path: Path, text: str):
+    (tmp_path / "t").write_text(text)
+    lineages = read_taxonomy(tmp_path / "t").lineages
+    names = [display_name(lineages[feature]) for feature in "ab"]
+    assert names == ["Blautia obeum", "Clostridia, order unknown"]
 
 
 def test_ranks_come_from_prefixes():
@@ -107,3 +153,12 @@ def test_short_ids_begin_the_ids_of_qiime2_and_differ():
     # Two sequences whose MD5 begin with the same ten digits are hard to come by; equal sequences
     # stay equal.
     assert len(set(short_ids(["ACGT", "ACGT"]))) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["k__B|p__F|g__Blautia", "d:B,p:F,g:Blautia", "D_0__B;D_1__F;D_5__X"]
+)
+def test_skipped_ranks_are_empty(text: str):
+    lineage = parse_lineage(text)
+    assert len(lineage) == 6
+    assert lineage[2:5] == ("c__", "o__", "f__")
