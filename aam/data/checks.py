@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -55,6 +56,8 @@ QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 # Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not
 # infinity.
 NOISE = 0.02
+# No sequence of an amplicon is longer.
+MOST_BASES = 1e6
 # Nats per base below the training mean at which an ASV no longer fits. Mean of five 16S V4 studies:
 # ASVs of another study lie at most 0.23 below, those shifted by one base 2.0 and more, the other
 # strand 2.7 and more.
@@ -333,7 +336,18 @@ class RegionProfile:
         found = {name: array.shape for name, array in arrays.items()}
         if len(found.pop("hashes", ())) != 1 or found != shapes:
             raise InputError(f"the model's region profile is damaged: its arrays are {found}")
-        return cls(**{**arrays, "hashes": arrays["hashes"].view(np.uint64)})
+        profile = cls(**{**arrays, "hashes": arrays["hashes"].view(np.uint64)})
+        lengths, shares = profile.length_quantiles, profile.frequencies
+        wrong = {
+            "types": {str(array.dtype) for array in arrays.values()} != {"float64", "int64"},
+            "hashes": (profile.hashes[:-1] > profile.hashes[1:]).any(),
+            "length_quantiles": lengths[0] < 0 or (np.diff(lengths, append=MOST_BASES) < 0).any(),
+            "frequencies": (shares < 0).any() or not np.allclose(shares.sum(axis=1), 1),
+            "log_likelihood": not math.log(NOISE / 4) <= profile.log_likelihood <= 0,
+        }
+        if parts := [name for name, is_wrong in wrong.items() if is_wrong]:
+            raise InputError(f"the model's region profile is damaged: {shown(parts)}")
+        return profile
 
 
 def _samples_that_share(table: AmpliconTable) -> npt.NDArray[np.int64]:

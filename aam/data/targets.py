@@ -65,6 +65,11 @@ class TargetSpec:
     scale: Scale = Scale()
     bounds: tuple[float, float] | None = None
 
+    def encoded(self, numbers: Floats) -> Floats:
+        """Numbers in own units on the scale."""
+        transformed = np.log1p(numbers) if self.transform == LOG else numbers
+        return np.asarray((transformed - self.scale.center) / self.scale.spread)
+
     def encode(self, metadata: Metadata, ids: Ids) -> Floats | Ints:
         """Numbers on the scale, NaN where missing, or places in `labels`, -1 where missing."""
         where, values = f"{metadata.source}: column {self.name!r}", metadata.values(self.name, ids)
@@ -341,6 +346,11 @@ class Covariates:
     def columns(self) -> tuple[str, ...]:
         """Names of all columns."""
         return (*self.categorical, *self.numeric)
+
+    @property
+    def width(self) -> int:
+        """Number of columns that estimators read: one for each category and each number."""
+        return sum(map(len, self.categorical.values())) + len(self.numeric)
 
     def encode(self, metadata: Metadata | None, ids: Ids) -> tuple[Ints, Reals]:
         """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aam.errors import InputError, refuse, reworded
+from aam.errors import InputError, refuse, reworded, shown
 
 # Largest text and JSON that are read, in bytes.
 MAX_BYTES, MAX_JSON = 2 << 30, 64 << 20
@@ -250,22 +250,30 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 
 
+def _entries(folder: Path) -> list[str]:
+    """Paths of all files below a folder but its manifest, relative to it; a link counts as one."""
+    names = []
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        names += [str((Path(parent) / name).relative_to(folder)) for name in (*files, *links)]
+    return sorted(name for name in names if name != MANIFEST)
+
+
 def write_manifest(folder: Path) -> None:
     """Write the manifest of `folder`, after all of its files."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = {str(path.relative_to(folder)): _about(path) for path in files}
+    entries = {name: _about(folder / name) for name in _entries(folder)}
     text = json.dumps({"format": FORMAT, "files": entries}, indent=1)
     (folder / MANIFEST).write_text(f"{text}\n")
 
 
 def verify_manifest(folder: Path) -> None:
-    """Check every file of `folder` against its manifest.
+    """Check that `folder` contains the files of its manifest, unchanged, and no others.
 
     Raises
     ------
     InputError
-        There is no manifest, or it has another format; or names every file that is missing or
-        differs.
+        There is no manifest, or it has another format; or names every file that is missing,
+        differs, or is not listed.
     """
     manifest: Any = read_json(folder / MANIFEST)
     damaged = f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files"
@@ -284,5 +292,8 @@ def verify_manifest(folder: Path) -> None:
             is_same = has_size and about == _about(path)
         if not is_same:
             wrong.append(f"{folder}/{name}: missing or damaged (its checksum differs)")
+    if unlisted := sorted(set(_entries(folder)) - set(entries)):
+        what = f"contains files that {MANIFEST} does not list: {shown(unlisted)}"
+        wrong.append(f"{folder}: {what}; remove them, or copy the folder again from its source")
     if wrong:
         raise InputError(*wrong)

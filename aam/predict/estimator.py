@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -289,16 +290,55 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
 
     def state(self) -> dict[str, Any]:
         """The numbers and arrays that were learned, as `restore` takes them."""
-        kinds = (int, float, np.ndarray)
+        kinds = (float, np.ndarray)
         learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
         learned["names_"] = np.array(list("\n".join(self.names_).encode()), np.uint8)
         return {name: value for name, value in learned.items() if isinstance(value, kinds)}
 
-    def restore(self, learned: Mapping[str, Any]) -> None:
+    def restore(self, learned: Mapping[str, Any], expected: Expected) -> None:
         """Take what `state` gave; `ValueError` if its parts do not belong together."""
-        self.__dict__.update(learned)
+        check_array("names_", learned["names_"], "u1", (np.size(learned["names_"]),), 0, 255)
         text = learned["names_"].tobytes().decode()
+        self.__dict__.update(learned)
         self.names_ = tuple(text.split("\n")) if text else ()
+        if len(set(self.names_)) < len(self.names_):
+            raise ValueError("names_ contains a feature twice")
+        if expected.classes:
+            check_array("classes_", learned["classes_"], "i8", (expected.classes,), 0, np.inf)
+            if (self.classes_ != np.arange(expected.classes)).any():
+                raise ValueError(f"classes_ is {self.classes_}, expected 0 to {expected.classes}")
+
+
+class Expected(NamedTuple):
+    """What a saved estimator must fit: the number of columns of covariates and of classes, and the
+    smallest and largest value that it can predict.
+    """
+
+    covariates: int
+    classes: int
+    limits: tuple[float, float] = (0.0, 1.0)
+
+
+def check_names(
+    learned: Mapping[str, Any], names: AbstractSet[str], optional: AbstractSet[str] = frozenset()
+) -> None:
+    """Raise `ValueError` unless the parts of an estimator have these names."""
+    if names <= learned.keys() <= names | optional:
+        return
+    raise ValueError(f"its parts are {shown(sorted(learned), 20)}, expected {shown(sorted(names))}")
+
+
+def check_array(
+    name: str, array: Any, kind: str, shape: tuple[int, ...], low: float, high: float
+) -> None:
+    """Raise `ValueError` for an array of another kind or shape, or with a value out of a range."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
+    if array.dtype != np.dtype(kind):
+        raise ValueError(f"{name} is {array.dtype}, expected {np.dtype(kind)}")
+    if array.size and not (array.min() >= low and array.max() <= high):
+        found = f"{array.min():g} to {array.max():g}"
+        raise ValueError(f"{name} is {found}, expected {low:g} to {high:g}")
 
 
 class Classifier(ClassifierMixin):  # type: ignore[misc]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,11 @@ import numpy.typing as npt
 import scipy.linalg
 import torch
 from scipy import sparse
-from sklearn.tree._tree import NODE_DTYPE, Tree
 from threadpoolctl import threadpool_limits
 
 from aam.device.rng import subsample
 from aam.predict import estimator
-from aam.predict.estimator import Floats, Labelled, Names, Samples
+from aam.predict.estimator import Expected, Floats, Labelled, Names, Rows, Samples
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
 
@@ -48,6 +48,9 @@ THRESHOLDS = 40
 
 # Ridge regression of indicators may predict less than 0.
 SMALLEST = 1e-3
+
+# No coefficient of indicators is as large as this.
+LARGEST = 1e6
 
 
 def make_thresholds(values: Floats) -> Floats:
@@ -242,7 +245,7 @@ class Linear(estimator.CountsEstimator):
         """Predicted indicators [n, C] of rarefied samples."""
         features, covariates = np.split(self.coef_, [len(self.names_)])
         values = estimator.feature_values(self.features, rarefied, self.names_) @ features
-        values = np.asarray(values) + rarefied.covariates[:, : len(covariates)] @ covariates
+        values = np.asarray(values) + rarefied.covariates @ covariates
         return np.asarray(values + self.intercept_)
 
     def outputs(self, rarefied: Samples) -> Floats:
@@ -258,18 +261,25 @@ class Linear(estimator.CountsEstimator):
         means = [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions]
         return self.changed(intercept_=self.intercept_ + self.centre_ - np.mean(means, axis=0))
 
-    def restore(self, learned: Mapping[str, Any]) -> None:
+    def restore(self, learned: Mapping[str, Any], expected: Expected) -> None:
         """Take what `state` gave; `ValueError` if its parts do not belong together."""
-        super().restore(learned)
-        columns = self.n_classes or len(self.thresholds_)
-        rows = max(len(self.coef_), len(self.names_))
-        shapes = {"intercept_": (columns,), "centre_": (columns,), "coef_": (rows, columns)}
+        super().restore(learned, expected)
+        columns = self.n_classes or np.size(learned["thresholds_"])
+        rows = len(self.names_) + expected.covariates
+        shapes = {"coef_": (rows, columns), "intercept_": (columns,)}
+        if self.n_classes and "centre_" in learned:
+            shapes["centre_"] = (columns,)
+        kind = {"classes_"} if self.n_classes else {"thresholds_", "range_"}
+        estimator.check_names(learned, {"names_", "penalty_", *kind, *shapes})
         for name, shape in shapes.items():
-            array: Floats = vars(self).get(name, self.intercept_)
-            if array.shape != shape:
-                raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
-        if not self.n_classes and not self.range_[0] <= self.range_[1]:
-            raise ValueError(f"a range from {self.range_[0]} to {self.range_[1]}")
+            estimator.check_array(name, learned[name], "f8", shape, -LARGEST, LARGEST)
+        if not self.n_classes:
+            estimator.check_array("range_", self.range_, "f8", (2,), *expected.limits)
+            if self.range_[0] > self.range_[1]:
+                raise ValueError(f"a range from {self.range_[0]} to {self.range_[1]}")
+            estimator.check_array("thresholds_", self.thresholds_, "f8", (columns,), *self.range_)
+            if not columns or (np.diff(self.thresholds_) <= 0).any():
+                raise ValueError("thresholds_ do not ascend")
 
 
 class LinearClassifier(estimator.Classifier, Linear):
@@ -288,14 +298,128 @@ MAX_DENSE = 10**8
 # The time of boosting grows with the features, the classes and the trees.
 BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
 
-# Samples whose leaves are computed at a time.
-ROWS_AT_ONCE = 1024
-
-# What predictions read of a node, as it is saved.
-NODE_FIELDS = {"left_child": "i4", "right_child": "i4", "feature": "i4", "threshold": "f8"}
+# Samples whose leaves are computed at a time, and how many leaves of several trees.
+ROWS_AT_ONCE, LEAVES_AT_ONCE = 4096, 40_000
 
 # The child of a leaf.
 NO_CHILD = -1
+
+# The largest number that a tree compares with a feature.
+LARGEST_THRESHOLD = float(np.finfo(np.float32).max)
+
+
+# The arrays of a forest, as they are saved.
+FOREST = {"node_count": "i8", "left_child": "i4", "right_child": "i4", "feature": "i4"}
+FOREST |= {"threshold": "f8", "value": "f8"}
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Nodes of T trees, one tree after the other; children are places in their tree, or `NO_CHILD`.
+
+    Attributes
+    ----------
+    node_count : int64 [T]
+    left_child, right_child, feature : int32 [nodes]
+    threshold : float64 [nodes]
+        A sample goes to the left if the value of the feature is at most this.
+    value : float64 [nodes, K]
+        The prediction of a leaf: a number, or probabilities.
+    """
+
+    node_count: Rows
+    left_child: npt.NDArray[np.int32]
+    right_child: npt.NDArray[np.int32]
+    feature: npt.NDArray[np.int32]
+    threshold: Floats
+    value: Floats
+
+    @classmethod
+    def of(cls, trees: Sequence[Any]) -> Forest:
+        """The nodes of trees that scikit-learn has grown."""
+        counts = np.array([tree.node_count for tree in trees])
+        left = np.concatenate([tree.children_left for tree in trees]).astype(np.int32)
+        right = np.concatenate([tree.children_right for tree in trees]).astype(np.int32)
+        feature = np.concatenate([tree.feature for tree in trees]).astype(np.int32)
+        threshold = np.concatenate([tree.threshold for tree in trees])
+        value = np.concatenate([tree.value[:, 0] for tree in trees])
+        return cls(counts, left, right, feature, threshold, value)
+
+    def first(self, trees: int) -> Forest:
+        """The first trees alone."""
+        nodes = int(self.node_count[:trees].sum())
+        parts = {name: part[:nodes] for name, part in vars(self).items() if name in FOREST}
+        return Forest(**{**parts, "node_count": self.node_count[:trees]})
+
+    @cached_property
+    def walk(self) -> tuple[Rows, npt.NDArray[np.bool_], Rows, Floats, Rows]:
+        """For two steps from each node, right and left: the next node, whether it is a leaf, the
+        feature, the threshold; and the roots. Leaves lead to themselves.
+        """
+        roots = np.cumsum(self.node_count) - self.node_count
+        start, node = np.repeat(roots, self.node_count), np.arange(len(self.feature))
+        is_leaf = self.left_child == NO_CHILD
+        right = np.where(is_leaf, node, self.right_child + start)
+        left = np.where(is_leaf, node, self.left_child + start)
+        child = 2 * np.stack([right, left], axis=1).ravel()
+        feature = np.where(is_leaf, 0, self.feature).astype(np.int64)
+        threshold = np.where(is_leaf, np.inf, self.threshold)
+        twice = (np.repeat(part, 2) for part in (is_leaf, feature, threshold))
+        return (child, *twice, 2 * roots)
+
+    def leaves(self, values: npt.NDArray[np.float32]) -> Rows:
+        """The leaf [T, n] of each tree for samples with features [n, P].
+
+        Strategy: several trees and all samples take a step at a time, features first in memory, so
+        that the samples of one node read the same part of it. What has reached its leaf is left out
+        from time to time.
+        """
+        child, is_leaf, feature, threshold, roots = self.walk
+        n, flat = len(values), np.ascontiguousarray(values.T).ravel()
+        start, leaves = feature * n, np.empty((len(roots), n), np.int64)
+        trees = max(1, LEAVES_AT_ONCE // max(n, 1))
+        for first in range(0, len(roots), trees):
+            part = leaves[first : first + trees].reshape(-1)
+            node, sample = np.repeat(roots[first : first + trees], n), np.arange(len(part)) % n
+            place = np.arange(len(part))
+            while len(place):
+                for _ in range(2):
+                    value = flat.take(start.take(node) + sample)
+                    node = child.take(node + (value <= threshold.take(node)))
+                reached = is_leaf.take(node)
+                part[place[reached]] = node[reached]
+                walking = np.flatnonzero(~reached)
+                place, node, sample = (each.take(walking) for each in (place, node, sample))
+        return leaves // 2
+
+    def check(self, expected: Expected, low: Floats, high: Floats) -> None:
+        """Raise `ValueError` if a node is not part of its tree, or does not divide a feature, whose
+        thresholds are from `low` to `high` [P].
+        """
+        counts, nodes = self.node_count, np.size(self.feature)
+        shapes = {"node_count": (np.size(counts),), "value": (nodes, expected.classes or 1)}
+        limits = {"value": expected.limits, "threshold": (-np.inf, np.inf)}
+        for name, kind in FOREST.items():
+            low_high = limits.get(name, (-(2**31), 2**31))
+            shape = shapes.get(name, (nodes,))
+            estimator.check_array(name, getattr(self, name), kind, shape, *low_high)
+        if not len(counts) or counts.min() < 1 or counts.max() > nodes or counts.sum() != nodes:
+            raise ValueError(f"trees of {counts.sum()} nodes, expected {nodes}")
+        place = np.arange(nodes) - np.repeat(np.cumsum(counts) - counts, counts)
+        is_leaf, end = self.left_child == NO_CHILD, np.repeat(counts, counts)
+        if (self.right_child[is_leaf] != NO_CHILD).any():
+            raise ValueError("a leaf of a tree has a child")
+        inner = np.flatnonzero(~is_leaf)
+        children = np.stack([self.left_child[inner], self.right_child[inner]])
+        if (children <= place[inner]).any() or (children >= end[inner]).any():
+            raise ValueError("a node of a tree has a child that is not after it")
+        feature, threshold = self.feature[inner], self.threshold[inner]
+        if (feature < 0).any() or (feature >= len(low)).any():
+            raise ValueError(f"a node of a tree reads none of {len(low)} features")
+        if (threshold < low[feature]).any() or (threshold > high[feature]).any():
+            raise ValueError("a node of a tree has a threshold that its feature does not reach")
+        if expected.classes and not np.allclose(self.value.sum(axis=1), 1):
+            raise ValueError("probabilities of a tree do not sum to 1")
 
 
 class Trees(estimator.CountsEstimator):
@@ -332,8 +456,8 @@ class Trees(estimator.CountsEstimator):
     def _values(self, rarefied: Samples) -> Any:
         """Features [n, P] of one rarefaction with the covariates, float32."""
         values = estimator.feature_values(self.features, rarefied, self.names_)
-        covariates = rarefied.covariates[:, : self.covariates_]
-        joined = sparse.hstack([values, covariates], format="csr", dtype=np.float32)
+        parts = [sparse.csr_matrix(part) for part in (values, rarefied.covariates)]
+        joined = sparse.hstack(parts, format="csr", dtype=np.float32)
         if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
             return joined.toarray()
         joined.indices = joined.indices.astype(np.int32)
@@ -349,15 +473,16 @@ class Trees(estimator.CountsEstimator):
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         common = estimator.common_names(rarefactions)
         self.names_ = estimator.informative_names(rarefactions, common)
-        self.covariates_ = samples.covariates.shape[1]
+        self.width_ = len(self.names_) + samples.covariates.shape[1]
         if self.kind == "boosting" and classes != 1:
             self.names_ = estimator.informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
+            self.width_ = len(self.names_) + samples.covariates.shape[1]
             boosted: Any = ensemble.HistGradientBoostingClassifier
             if not classes:
                 boosted = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
             model = boosted(max_iter=BOOSTED_TREES, random_state=self.seed)
             self.boosted_ = model.fit(self._values(rarefactions[0]), values, weights)
-            self.trees_ = []
+            self.trees_ = None
             return
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         name += "Classifier" if classes else "Regressor"
@@ -370,7 +495,7 @@ class Trees(estimator.CountsEstimator):
             # scikit-learn warns that a warm start keeps the classes of the first fit.
             with warnings.catch_warnings(record=True):
                 forest.fit(self._values(rarefaction), values, weights if np.ptp(weights) else None)
-        self.trees_ = [grown.tree_ for grown in forest.estimators_]
+        self.trees_ = Forest.of([grown.tree_ for grown in forest.estimators_])
 
     def outputs(self, rarefied: Samples) -> Floats:
         """Medians over the trees [n, 1] or mean probabilities [n, K] of rarefied samples."""
@@ -379,55 +504,37 @@ class Trees(estimator.CountsEstimator):
         return np.concatenate([np.zeros((0, self.n_classes or 1)), *parts])
 
     def _predicted(self, values: Any) -> Floats:
-        """Predictions [n, 1] or [n, K] from features [n, P]."""
-        if not self.trees_:
+        """Predictions [n, 1] or [n, K] from features [n, P]; `ValueError` for another width."""
+        if values.shape[1] != self.width_:
+            raise ValueError(f"{values.shape[1]} features, expected {self.width_}")
+        if self.trees_ is None:
             predict = self.boosted_.predict_proba if self.n_classes else self.boosted_.predict
             return np.asarray(predict(values).reshape(values.shape[0], -1))
-        drawn = [tree.predict(values) for tree in self.trees_]
+        if sparse.issparse(values):
+            values = values.toarray()
+        leaves, value = self.trees_.leaves(values), self.trees_.value
         if self.n_classes:
-            return np.asarray(sum(drawn) / len(drawn))
-        return np.asarray(np.median(np.stack(drawn)[..., 0], axis=0)[:, None])
+            return np.asarray(sum(value[of_tree] for of_tree in leaves) / len(leaves))
+        return np.asarray(np.median(value[leaves, 0], axis=0)[:, None])
 
     def state(self) -> dict[str, Any]:
         """What was learned: the nodes of all trees, one tree after the other."""
-        states = [tree.__getstate__() for tree in self.trees_]
-        nodes = np.concatenate([state["nodes"] for state in states])
-        learned = {name: nodes[name].astype(kind) for name, kind in NODE_FIELDS.items()}
-        learned["value"] = np.concatenate([state["values"][:, 0] for state in states])
-        learned["node_count"] = np.array([state["node_count"] for state in states])
+        learned = {name: getattr(self.trees_, name) for name in FOREST}
         return {**super().state(), **learned}
 
-    def restore(self, learned: Mapping[str, Any]) -> None:
+    def restore(self, learned: Mapping[str, Any], expected: Expected) -> None:
         """Take what `state` gave; `ValueError` if a node is not part of its tree."""
-        super().restore({name: part for name, part in learned.items() if name.endswith("_")})
-        counts, width = learned["node_count"], len(self.names_) + self.covariates_
-        nodes = np.zeros(len(learned["threshold"]), NODE_DTYPE)
-        for name in NODE_FIELDS:
-            nodes[name] = learned[name]
-        _check_nodes(nodes, counts, width)
-        classes, ends = np.array([self.n_classes or 1]), np.cumsum(counts)[:-1]
-        parts = np.split(nodes, ends), np.split(learned["value"][:, None], ends)
-        self.trees_ = []
-        for part, values in zip(*parts, strict=True):
-            tree = Tree(width, classes, 1)
-            # Predictions do not read the depth.
-            state = {"max_depth": 0, "node_count": len(part), "nodes": part, "values": values}
-            tree.__setstate__(state)
-            self.trees_.append(tree)
-
-
-def _check_nodes(nodes: npt.NDArray[Any], counts: npt.NDArray[Any], width: int) -> None:
-    """Raise `ValueError` if a node is not part of its tree, or reads none of `width` features."""
-    if counts.min() < 1 or counts.max() > len(nodes) or counts.sum() != len(nodes):
-        raise ValueError(f"trees of {counts.sum()} nodes, expected {len(nodes)}")
-    place = np.arange(len(nodes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    inner = nodes["left_child"] != NO_CHILD
-    place, end, nodes = place[inner], np.repeat(counts, counts)[inner], nodes[inner]
-    children = np.stack([nodes["left_child"], nodes["right_child"]])
-    if (children <= place).any() or (children >= end).any():
-        raise ValueError("a node of a tree has a child that is not after it")
-    if (nodes["feature"] < 0).any() or (nodes["feature"] >= width).any():
-        raise ValueError(f"a node of a tree reads none of {width} features")
+        fitted = {name: part for name, part in learned.items() if name not in FOREST}
+        super().restore(fitted, expected)
+        names = {"names_", *FOREST, *(("classes_",) if self.n_classes else ())}
+        estimator.check_names(learned, names)
+        self.trees_ = Forest(**{name: learned[name] for name in FOREST})
+        features, self.width_ = len(self.names_), len(self.names_) + expected.covariates
+        high = np.full(self.width_, LARGEST_THRESHOLD)
+        low = -high
+        if self.features != "clr":
+            low[:features], high[:features] = 0, 1
+        self.trees_.check(expected, low, high)
 
 
 class TreesClassifier(estimator.Classifier, Trees):

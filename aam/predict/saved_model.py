@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,18 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.checks import RegionProfile
 from aam.data.splits import fold_folder
 from aam.data.study import Reference
-from aam.data.targets import Covariates, Targets
+from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.measure import stage
 from aam.encoders import find_encoder, model_folder
-from aam.errors import InputError, shown
-from aam.evaluate.conformal import Conformal
+from aam.errors import InputError, reworded, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
-from aam.predict.estimator import Floats, Samples
+from aam.predict.description import FORMAT, check_description
+from aam.predict.estimator import Expected, Floats, Samples
 from aam.training.inference import Encoder
-
-# Encoders of earlier formats are read, models with targets are not.
-FORMAT = 4
-# Formats of models that the last release reads.
-RELEASED, LAST_RELEASE = (1, 2), "aam v0.1.0-complete"
 
 # Parts of a saved model that its description holds as they are.
 DESCRIBED = ("depth", "seed", "data", "model", "covariates", "notes")
@@ -44,6 +39,12 @@ REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
 SMALL_NETWORK = 1_000_000
+
+# No weight of a network is as large as this.
+LARGEST_WEIGHT = 1e6
+
+# Samples of early stopping may lie so many ranges outside that of training.
+MOST_RANGES = 1e6
 
 # What libraries raise of files that are no model.
 DAMAGED = (OSError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
@@ -198,26 +199,35 @@ def _describe(folder: Path, description: dict[str, Any]) -> None:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def _read_blends(path: Path, description: Any, targets: Targets) -> tuple[Blend, ...]:
-    """The blends of a model folder, checked against its targets."""
+def _limits(spec: TargetSpec) -> tuple[float, float]:
+    """Smallest and largest value that a member may predict of a target, on its scale."""
+    if spec.bounds is None:
+        return 0.0, 1.0
+    low, high = spec.encoded(np.array(spec.bounds)).tolist()
+    margin = MOST_RANGES * (high - low)
+    return low - margin, high + margin
+
+
+def _read_blends(
+    path: Path, description: Any, targets: Targets, covariates: Covariates
+) -> tuple[Blend, ...]:
+    """The blends of a model folder, checked against its targets and covariates."""
     blends, arrays = [], read_arrays(path / BLENDS)
-    if len(description) not in (0, len(targets.specs)):
-        raise ValueError(f"{len(description)} blends for {len(targets.specs)} targets")
     kinds = {kind.__name__: kind for pair in MEMBERS.values() for kind in pair}
     for place, (spec, entry) in enumerate(zip(specs_in_order(targets), description, strict=False)):
+        expected = Expected(covariates.width, len(spec.labels), _limits(spec))
         blend = make_blend(bool(spec.labels)).set_params(**entry["parameters"])
         blend.classes_, blend.members_ = np.arange(len(spec.labels)), {}
-        for name, about in entry["members"].items():
-            member, own = kinds[about["class"]](**about["parameters"]), f"{place}/{name}/"
-            learned = {key: value for key, value in arrays.items() if key.startswith(own)}
-            learned = {key.removeprefix(own): value for key, value in learned.items()}
-            member.restore({**about["fitted"], **learned})
-            if member.n_classes != blend.n_classes:
-                raise ValueError(f"{member.n_classes} classes, expected {blend.n_classes}")
+        for name, part in entry["members"].items():
+            member, begin = kinds[part["class"]](**part["parameters"]), f"{place}/{name}/"
+            names = [key for key in arrays if key.startswith(begin)]
+            learned = {key.removeprefix(begin): arrays.pop(key) for key in names}
+            with reworded((ValueError, LookupError), f"{BLENDS}: {begin[:-1]}"):
+                member.restore({**part["fitted"], **learned}, expected)
             blend.members_[name] = member
-        if not blend.members_:
-            raise ValueError(f"no members predict {spec.name!r}")
         blends.append(blend)
+    if arrays:
+        raise ValueError(f"{BLENDS}: arrays of no member: {shown(arrays)}")
     return tuple(blends)
 
 
@@ -242,11 +252,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     description: Any = {}
     try:
         description = read_json(path / DESCRIPTION)
-        if description["format"] != FORMAT and description["targets"]:
-            found = f"a model of format {description['format']}, expected {FORMAT}"
-            if description["format"] in RELEASED:
-                found += f": {LAST_RELEASE} reads it; install that version, or train again"
-            raise InputError(f"{path}: {found}")
+        check_description(path / DESCRIPTION, description)
         return _read_model(path, description, device)
     except (*DAMAGED, SafetensorError) as error:
         problems = [f"not a model this aam can read ({error})"]
@@ -266,41 +272,46 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
 
 def _read_model(path: Path, description: Any, device: torch.device) -> SavedModel:
     """The model that `description` describes, with the arrays in its folder."""
-    # JSON of Python knows NaN and Infinity.
-    json.dumps({**description, "notes": {}}, allow_nan=False)
-    depth, notes = description["depth"], description["notes"]
-    if not isinstance(depth, int) or depth < 1 or not isinstance(notes["seen_samples"], list):
-        raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
-    for fitted in notes.get("intervals", {}).values():
-        # Other fields or kinds of value raise an error here, not after the predictions.
-        Conformal(**fitted).limits(np.zeros(1))
     targets, reference = Targets.from_json(description["targets"]), None
     if (name := description.get("reference")) is not None:
         reference = find_encoder(name).read_reference(read_arrays(path / REFERENCE))
+    covariates = typed(description.get("covariates", {}), Covariates)
     saved = SavedModel(
         data=configured(DataConfig(), description["data"], str(path)),
         model=configured(FineTuneConfig().model, description["model"], str(path)),
-        depth=depth,
+        depth=description["depth"],
         seed=description["seed"],
         profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
-        notes=notes,
+        notes=description["notes"],
         targets=targets,
-        covariates=typed(description.get("covariates", {}), Covariates),
+        covariates=covariates,
         reference=reference,
-        blends=_read_blends(path, description.get("blends", []), targets),
+        blends=_read_blends(path, description.get("blends", []), targets, covariates),
     )
     if description["heads"] is None:
         return saved
-    heads = typed(description["heads"], HeadConfig)
-    classes = tuple(len(spec.labels) for spec in targets.classes)
-    if targets.specs and (heads.n_targets, heads.n_classes) != (len(targets.numeric), classes):
-        raise ValueError("the heads of the network are not those of its targets")
-    weights, width = read_tensors(path / WEIGHTS), 0 if reference is None else reference.width
+    heads, weights = typed(description["heads"], HeadConfig), read_tensors(path / WEIGHTS)
+    width = 0 if reference is None else reference.width
     limit = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL_NETWORK
     with stage("model creation"), AllocationLimit(limit):
-        network = Aam(saved.model, depth, heads, width)
+        network = Aam(saved.model, saved.depth, heads, width)
+    _check_weights(weights, network, in_half=not targets.specs)
     network.load_state_dict(weights)
     return replace(saved, network=network.eval().to(device), heads=heads)
+
+
+def _check_weights(weights: Mapping[str, torch.Tensor], network: Aam, in_half: bool) -> None:
+    """Raise `ValueError` for weights that no training gives, or of another type.
+
+    Plugins ship encoders of half precision.
+    """
+    for name, values in network.state_dict().items():
+        tensor = weights.get(name, values)
+        is_half = in_half and tensor.dtype == torch.float16 and values.is_floating_point()
+        if tensor.dtype != values.dtype and not is_half:
+            raise ValueError(f"{WEIGHTS}: {name} is {tensor.dtype}, expected {values.dtype}")
+        if tensor.numel() and tensor.abs().max() > LARGEST_WEIGHT:
+            raise ValueError(f"{WEIGHTS}: {name} has a weight above {LARGEST_WEIGHT:g}")
 
 
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
