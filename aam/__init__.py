@@ -14,6 +14,7 @@ _PUBLIC = {
     "AmpliconTable": "aam.io.tables",
     "InputError": "aam.errors",
     "Model": "aam.api.models",
+    "UnlikeTrainingWarning": "aam.errors",
     "audit": "aam.api.evaluation",
     "learning_curve": "aam.api.evaluation",
     "load": "aam.api.models",

@@ -7,6 +7,7 @@ from aam.api.models import Model as Model
 from aam.api.models import load as load
 from aam.cli import run as run
 from aam.errors import InputError as InputError
+from aam.errors import UnlikeTrainingWarning as UnlikeTrainingWarning
 from aam.io.tables import AmpliconTable as AmpliconTable
 
 __version__: str

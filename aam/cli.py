@@ -13,6 +13,7 @@ import os
 import re
 import runpy
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -30,6 +31,7 @@ from aam.errors import (
     CallAgain,
     InputError,
     RunError,
+    UnlikeTrainingWarning,
 )
 
 Config = TypeVar("Config")
@@ -272,7 +274,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     try:
         # Before a run handles signals itself, and after, a warning ends it with the status that
         # calls it again.
-        with Signals() if name in program.resumable else contextlib.nullcontext():
+        signals = Signals() if name in program.resumable else contextlib.nullcontext()
+        with signals, _warnings_as_lines(log):
             status = _run(name, words, program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         expected = isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError))
@@ -288,6 +291,23 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 
             end_rank(status)
     return status
+
+
+@contextlib.contextmanager
+def _warnings_as_lines(log: logging.Logger) -> Iterator[None]:
+    """Write warnings about samples unlike training as lines of the log."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnlikeTrainingWarning)
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, UnlikeTrainingWarning):
+                log.warning("warning: %s", message)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _run(name: str, words: Sequence[str], program: Program) -> int:

@@ -442,6 +442,7 @@ class PredictConfig(ApplyConfig, MetadataFormat):
     output: Path | None = option(None, "Predictions (.tsv, .txt).", required=True, writes=True)
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
     new_study: bool = option(False, "Centring on the mean of the samples, all of one new study.")
+    predict_unlike: bool = option(False, "Prediction of samples with over 90 % unknown reads.")
     metadata: Path | None = path("Sample metadata, for covariates.")
     missing: Missing = option("error", "Samples without metadata: error, or drop (empty values).")
     runtime: RuntimeConfig = section(RuntimeConfig(), (), ("output_dir",))

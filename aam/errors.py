@@ -48,6 +48,10 @@ def reworded(errors: tuple[type[Exception], ...], words: str, remedy: str = "") 
         raise InputError(f"{words} ({error!s:.300}){remedy}") from error
 
 
+class UnlikeTrainingWarning(UserWarning):
+    """Samples are predicted though training lacks the features of nearly all their reads."""
+
+
 class RunError(Exception):
     """A run cannot go on, though nothing was wrong with its input; the message says what can be
     done.

@@ -403,6 +403,9 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
         if entry is None or not (part == entry.part or (part is None and entry.is_taken)):
             problems.append(f"{place}: {unknown('option', key, options)}")
             continue
+        if isinstance(value, (str, Path)) and entry.annotation == tuple[Path, ...]:
+            # One file stands for several of one, as on the command line.
+            value = (value,)
         try:
             changed[entry.part][key] = typed(value, entry.annotation, strict=where != "")
         except ValidationError as error:

@@ -373,3 +373,10 @@ def test_configurations_are_frozen_and_refuse_unknown_names_and_wrong_values():
     for options in ({"epoch": 3}, {"epochs": 0}, {"lr": "fast"}, {"lr": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(options))):
             TrainConfig(**options)
+
+
+@pytest.mark.parametrize("value", ["run", Path("run")])
+def test_one_file_stands_for_several_of_one(value):
+    """As on the command line: ``--model run``."""
+    assert configured(COMMANDS["explain"].default(), {"model": value}, "x").model == (Path("run"),)
+    assert "members" in refusal(configured, FineTuneConfig(), {"members": "forest"}, "x")

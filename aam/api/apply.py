@@ -32,7 +32,7 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.matrices import write_distances, write_lines
 from aam.options import RuntimeConfig, files_read, not_none, to_dict
-from aam.predict.prediction import predict_samples
+from aam.predict.prediction import MOST_UNSEEN, NO_PREDICTION, predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
 
@@ -141,10 +141,13 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
     return bool((seen - labelled) & set(ids))
 
 
-def _counted(study: Study) -> str:
+def _counted(study: Study, unseen: int = 0) -> str:
     """Say how many samples of a file are predicted, and why others are not."""
     every, selection = len(study.selection.of_file), study.selection
-    text = f"{every} samples, {len(study.table)} of them predicted"
+    text = f"{every} samples, {len(study.table) - unseen} of them predicted"
+    if unseen:
+        text += f", {unseen} empty because more than {MOST_UNSEEN:.0%} of their reads are unknown"
+        text += " (--predict-unlike predicts them)"
     if selection.dropped:
         text += f", {len(selection.dropped)} below the depth"
     if excluded := len(selection.excluded):
@@ -165,9 +168,11 @@ def predict_table(config: PredictConfig) -> None:
     models = prepare_models(config.model, config.runtime)
     study, _ = load_table(models, config, config.table, config.metadata)
     passes, runtime = config.prediction_passes, config.runtime
-    table = predict_samples(models, study, passes, runtime, config.new_study)
+    options: dict[str, Any] = {"predict_unlike": config.predict_unlike}
+    table = predict_samples(models, study, passes, runtime, config.new_study, **options)
     write_predictions(not_none(config.output), table)
-    log.info("%s: %s", config.output, _counted(study))
+    unseen = sum(note.startswith(NO_PREDICTION) for note in table.texts("note"))
+    log.info("%s: %s", config.output, _counted(study, unseen))
     if learned := table.texts("subset").count("train"):
         about = "(subset train); the report of the run says how good the model is"
         log.info("%d of them were in training %s", learned, about)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,28 +26,92 @@ from aam.api.memory import (
     sample_table,
 )
 from aam.api.models import Model
-from aam.api.training import check_targets, fit_model, load_folds, split_of_all
-from aam.config import PREDICTION_PASSES, RESERVED, DataConfig, FineTuneConfig
+from aam.api.training import Training, check_targets, fit_model, load_folds, split_of_all
+from aam.config import (
+    PREDICTION_PASSES,
+    RESERVED,
+    BestMetric,
+    FineTuneConfig,
+    Loss,
+    Member,
+    Missing,
+    Transform,
+    UnifracMetric,
+)
+from aam.data.splits import Split
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
 from aam.io.metadata import Metadata, is_number
-from aam.options import configured, keyword_options
+from aam.options import Attention, configured
+from aam.predict.blend import NETWORK
 from aam.predict.prediction import fit_intervals, predict_rows
-from aam.predict.saved_model import load_encoder, save_model
+from aam.predict.saved_model import SavedModel, load_encoder, save_model
 from aam.report.training import judged_columns
 from aam.training.pretrain import Place
 
 Floats = npt.NDArray[np.float64]
 
-# The parameters of an estimator are the options of `aam train`, except for those of its folder.
-# Only one default differs: nothing is held out for a test, which scikit-learn does outside.
-DEFAULTS = keyword_options(FineTuneConfig(data=DataConfig(test_size=0.0)))
-OF_FOLDER = ("output_dir", "overwrite")
-FIELDS = [(name, Any, value) for name, value in DEFAULTS.items() if name not in OF_FOLDER]
-Parameters: Any = dataclasses.make_dataclass(
-    "Parameters", FIELDS, eq=False, repr=False, kw_only=True
-)
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+class Parameters:
+    """Parameters of an estimator: the options of `aam train`, except for those of its folder.
+
+    Only one default differs: nothing is held out for a test, which scikit-learn does outside. A
+    test compares names and defaults with the options.
+    """
+
+    decimal: Literal[".", ","] = "."
+    missing_values: Sequence[str] = ()
+    unifrac_metric: UnifracMetric = "unifrac"
+    missing_tips: Missing = "error"
+    midpoint_root: bool = False
+    sequences: PathLike | None = None
+    unifrac_matrix: PathLike | None = None
+    rarefy_depth: int | None = None
+    missing: Missing = "error"
+    test_size: float | None = 0.0
+    validation_size: float = 0.15
+    trim: bool = False
+    token_limit: int = 1024
+    class_weights: Sequence[str] = ()
+    target_transform: Transform = "zscore"
+    loss_type: Loss = "huber"
+    freeze_base: bool = False
+    members: Sequence[Member] = ()
+    best_metric: BestMetric = "val_loss"
+    categorical_embed_dim: int = 16
+    categorical_fusion: Literal["concat", "add"] = "concat"
+    embedding_dim: int = 96
+    attention_layers: int = 2
+    attention_heads: int = 4
+    dropout: float = 0.0
+    max_bp: int | None = None
+    epochs: int = 10
+    batch_size: int | Literal["auto"] = 32
+    lr: float = 1e-05
+    weight_decay: float = 0.01
+    warmup_steps: int | None = None
+    gradient_accumulation_steps: int = 1
+    max_grad_norm: float = 1.0
+    patience: int = 10
+    pretrained_encoder: PathLike | None = None
+    penalty: float = 1.0
+    nuc_penalty: float = 0.0
+    count_penalty: float = 0.0
+    nuc_mask_ratio: float = 0.15
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+    num_workers: int = 0
+    mixed_precision: Literal["auto", "bf16", "fp16", "none"] = "auto"
+    attn_implementation: Attention = "auto"
+    asv_chunk_size: int | None = None
+    compile_model: bool = False
+    gradient_checkpointing: bool = False
+    deterministic: bool = False
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
@@ -62,6 +126,12 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         What was trained, as `aam.load` gives it.
     sample_ids_ : tuple of str
         The samples of the table that was fitted.
+    feature_names_in_ : array of str [F]
+    n_features_in_ : int
+        The features of the table that was fitted. Other tables may have others.
+    notes_ : dict of str to str
+        Notes of the last prediction by sample, for example that reads are unlike those of training.
+        Samples of more than 90 % unknown reads are predicted, with an `UnlikeTrainingWarning`.
     """
 
     _classifier = False
@@ -84,6 +154,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         covariates: Any = None,
         tree: Any = None,
         studies: Any = None,
+        sample_weight: Any = None,
     ) -> Any:
         """Fit the members of the blend to `y`; return the estimator.
 
@@ -103,6 +174,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             Phylogeny, for a UniFrac loss next to the targets of a network.
         studies : array or Series [N], optional
             The study of each sample, two or more; the model is to hold in a study that is new.
+        sample_weight : array or Series [N], optional
+            Weights of the samples, at least 0; only their ratios matter. A network takes none.
 
         Raises
         ------
@@ -123,14 +196,14 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         folds = load_folds(config, inputs=dataclasses.replace(inputs, metadata=metadata))
         check_targets(folds)
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
-        saved = fit_model(folds, split, Place(folds.device, encoder=load_encoder(config.train, "")))
-        if ids := split.ids("test"):
-            study, judged = folds.study, judged_columns(folds.config)
-            held_out = predict_rows(saved, study, ids, config.runtime, PREDICTION_PASSES)
-            saved.notes.update(fit_intervals(held_out, study, {split: saved}, judged)[1])
+        weights = _weights(sample_weight, table.sample_ids, folds.config.targets.members)
+        place = Place(folds.device, encoder=load_encoder(config.train, ""))
+        saved = fit_model(folds, split, place, weights)
+        saved.notes.update(_interval_notes(saved, folds, split))
         machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
         self.model_ = Model((), [saved], machine)
-        self.sample_ids_ = table.sample_ids
+        self.sample_ids_, names = table.sample_ids, np.array(table.names, object)
+        self.feature_names_in_, self.n_features_in_ = names, len(names)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -174,10 +247,12 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         options = {"sequences": self.sequences, "trim": self.trim, **options}
         return self.model_.explain(X, metadata, **options).loc[target]
 
-    def score(self, X: Any, y: Any, covariates: Any = None) -> float:
-        """Return R2 of the predictions of `X`, or their accuracy."""
-        truth = np.array(aligned(y, self._sample_ids(X), "y"))
-        return float(self._metric(truth, self.predict(X, covariates)))
+    def score(self, X: Any, y: Any, covariates: Any = None, sample_weight: Any = None) -> float:
+        """Return R2 of the predictions of `X`, or their accuracy, with weights of the samples."""
+        ids = self._sample_ids(X)
+        truth, weights = np.array(aligned(y, ids, "y")), _weights(sample_weight, ids)
+        of_samples = None if weights is None else [*weights.values()]
+        return float(self._metric(truth, self.predict(X, covariates), sample_weight=of_samples))
 
     def _metadata(
         self,
@@ -234,7 +309,9 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             (target,) = model.targets
             metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
         options = {"sequences": self.sequences, "trim": self.trim, "new_study": new_study}
-        table = model.prediction_table(X, metadata, **options)
+        table = model.prediction_table(X, metadata, predict_unlike=True, **options)
+        notes = zip(table.sample_ids, table.texts("note"), strict=True)
+        self.notes_ = {name: note for name, note in notes if note}
         values = table.predicted(table.specs[0].name)
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
@@ -244,6 +321,40 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             whole = "use model_.predict, which leaves their rows empty"
             raise InputError(f"{what}; leave them out ({read}), or {whole}")
         return table, values
+
+
+def _interval_notes(saved: SavedModel, folds: Training, split: Split) -> dict[str, Any]:
+    """Notes on the intervals of a model, fitted on the samples that it has not learned from."""
+    if not (ids := split.ids("test")):
+        return {}
+    study, columns = folds.study, judged_columns(folds.config)
+    held_out = predict_rows(saved, study, ids, folds.config.runtime, PREDICTION_PASSES)
+    return fit_intervals(held_out, study, {split: saved}, columns)[1]
+
+
+def _weights(
+    sample_weight: Any, sample_ids: Sequence[str], members: Sequence[str] = ()
+) -> dict[str, float] | None:
+    """Weights by sample, if there are any; `InputError` for one that is not a number of at least 0,
+    for no weight above 0, or for members that take no weights.
+    """
+    if sample_weight is None:
+        return None
+    if NETWORK in members:
+        remedy = 'leave it out, or pass members=("presence", "forest")'
+        raise InputError(f"sample_weight: the network takes no weights; {remedy}")
+    values = aligned(sample_weight, sample_ids, "sample_weight")
+    try:
+        weights = np.array(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight: not numbers ({error})") from None
+    wrong = ~np.isfinite(weights) | (weights < 0)
+    if wrong.any():
+        first = f"{values[int(np.argmax(wrong))]!r:.60}"
+        raise InputError(f"sample_weight: {first} is not a finite number of at least 0")
+    if not weights.any():
+        raise InputError("sample_weight: all are 0; at least two samples need more")
+    return dict(zip(sample_ids, weights.tolist(), strict=True))
 
 
 def _covariates(

@@ -284,7 +284,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
         models = prepare_models(config.model, config.runtime)
         study, warnings = load_table(models, config, config.table, metadata)
         unlike = unlike_training(models[0], study)
-        table = predict_samples(models, study, config.prediction_passes, config.runtime, unlike={})
+        passes = config.prediction_passes, config.runtime
+        table = predict_samples(models, study, *passes, unlike={}, predict_unlike=True)
         study, excluded = replace(study, metadata=metadata), study.selection.excluded
     table, about_samples = _with_truth(table, metadata, split, excluded)
     group = _group_column(config, models, metadata, table.sample_ids)

@@ -29,6 +29,7 @@ from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.predict.blend import specs_in_order
+from aam.predict.prediction import unseen_reads, warn_of_unseen
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.page import IMPORTANCES, with_importances
 
@@ -71,6 +72,8 @@ def explained(
     notes += _notes(models, candidates, len(ids), subset, metadata)
     for note in notes:
         log.warning("note: %s", note)
+    if unseen := unseen_reads(models, study):
+        warn_of_unseen(unseen, study)
     truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
     passes, runtime = config.prediction_passes, config.runtime
     effects = explain_samples(models, study, samples, ids, truth, runtime, passes)

@@ -88,7 +88,14 @@ class Model:
         config = self._configured(PredictConfig(), table, options, metadata)
         study, _ = load_table(self.models, config, table, metadata)
         passes, runtime = config.prediction_passes, config.runtime
-        return predict_samples(self.models, study, passes, runtime, config.new_study)
+        return predict_samples(
+            self.models,
+            study,
+            passes,
+            runtime,
+            config.new_study,
+            predict_unlike=config.predict_unlike,
+        )
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
         """Vectors of the samples that reach the depth, by sample id, or of all ASVs by sequence.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,10 +80,13 @@ def run(config: FineTuneConfig, report: bool = True) -> int:
     return run_folds("train", config, prepare, fit_model, partial(_finish, report))
 
 
-def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:
+def fit_model(
+    folds: Training, split: Split, place: Place, weights: Mapping[str, float] | None = None
+) -> SavedModel:
     """Fit the blend of each target on a split, and a network if it is a member; save them in a run.
 
-    The network learns all targets at once, because they share its vectors.
+    The network learns all targets at once, because they share its vectors. The blends take
+    `weights` of the samples by id.
     """
     config, data, members = folds.config, folds.data, folds.config.targets.members
     train_ids = split.ids("train")
@@ -108,7 +111,9 @@ def fit_model(folds: Training, split: Split, place: Place) -> SavedModel:
         if others := tuple(name for name in members if name != NETWORK):
             samples = Samples.of_study(study, study.rows(ids), saved.levels)
             whole = (study.column(name, ids) for name in (data.group_column, data.study_column))
-            saved = replace(saved, blends=fit_blends(study, targets, samples, others, *whole))
+            of_samples = None if weights is None else [weights[name] for name in ids]
+            blends = fit_blends(study, targets, samples, others, *whole, of_samples)
+            saved = replace(saved, blends=blends)
         if place.run is not None:
             save_models(place.folder, saved, fitted)
     return saved

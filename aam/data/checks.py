@@ -276,12 +276,17 @@ class RegionProfile:
                 return True
         return False
 
+    def unseen(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Whether training lacks each sequence or name of a feature, bool [F]."""
+        # The hashes are sorted already; np.isin would sort them again.
+        hashes = _hashes(names)
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.asarray(self.hashes[places] != hashes)
+
     def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
         """Flag sequences, bool [F], with another length, strand or region, or not seen before."""
-        # The hashes are sorted already; np.isin would sort them again.
-        hashes, flags = _hashes(sequences), dict.fromkeys(UNLIKE, np.zeros(len(sequences), bool))
-        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        flags["unseen"] = np.asarray(self.hashes[places] != hashes)
+        flags = dict.fromkeys(UNLIKE, np.zeros(len(sequences), bool))
+        flags["unseen"] = self.unseen(sequences)
         if self.has_sequences and not any(map(first_not_dna, sequences)):
             lengths, least = np.array([*map(len, sequences)]), self.log_likelihood - MISFIT
             shortest, *_, longest = self.length_quantiles

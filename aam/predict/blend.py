@@ -121,6 +121,7 @@ def fit_blends(
     members: Sequence[str],
     groups: Sequence[str] | None = None,
     studies: Sequence[str] | None = None,
+    sample_weight: Sequence[float] | None = None,
 ) -> tuple[Blend, ...]:
     """Fit a blend for each target on some samples of a study; numbers come first.
 
@@ -135,13 +136,15 @@ def fit_blends(
         Members without the network.
     groups, studies : sequence of str, optional
         The group and the study of each sample.
+    sample_weight : sequence of float, optional
     """
     rows, labels, blends = study.rows(samples.sample_ids), study.labels, []
     columns = [*labels.target[rows].T.astype(np.float64), *labels.label[rows].T]
-    whole = [None if names is None else np.array(names) for names in (groups, studies)]
+    by_sample: list[Any] = [None if part is None else np.array(part) for part in (groups, studies)]
+    by_sample.append(None if sample_weight is None else np.array(sample_weight, np.float64))
     for spec, values in zip(specs_in_order(targets), columns, strict=True):
         known = np.flatnonzero((values >= 0) if spec.labels else np.isfinite(values))
-        labelled = Labelled(samples, values, *whole).at(known)
+        labelled = Labelled(samples, values, *by_sample).at(known)
         blend = make_blend(bool(spec.labels), study.depth, PASSES, study.seed, tuple(members))
         blends.append(blend.fit(*labelled))
     return tuple(blends)

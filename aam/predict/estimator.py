@@ -192,12 +192,13 @@ def informative_names(
 
 
 class Labelled(NamedTuple):
-    """Samples to learn from: numbers or codes of classes, groups and studies, each [n]."""
+    """Samples to learn from: numbers or codes of classes, groups, studies and weights, each [n]."""
 
     samples: Samples
     values: npt.NDArray[Any]
     groups: Names | None = None
     studies: Names | None = None
+    weights: Floats | None = None
 
     def at(self, rows: Rows) -> Labelled:
         """The samples at some rows."""
@@ -235,7 +236,9 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         """Number of classes; 0 for numbers."""
         return len(self.classes_) if isinstance(self, ClassifierMixin) else 0
 
-    def fit(self, X: Any, y: Any, groups: Any = None, studies: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, studies: Any = None, sample_weight: Any = None
+    ) -> Any:
         """Learn from n samples.
 
         Parameters
@@ -249,13 +252,20 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         studies : array [n], optional
             The model is to hold in further studies: inner folds hold out whole studies, and
             features may be centred by study.
+        sample_weight : array [n], optional
+            Weights of the samples, at least 0; their sum does not matter. Samples of weight 0 are
+            left out.
         """
         if isinstance(self, ClassifierMixin):
             self.classes_, values = np.unique(np.asarray(y), return_inverse=True)
         else:
             values = np.asarray(y).astype(np.float64)
         whole = (None if names is None else np.asarray(names, str) for names in (groups, studies))
-        labelled = Labelled(Samples.of(X), values, *whole)
+        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+        labelled = Labelled(Samples.of(X), values, *whole, weights)
+        if weights is not None:
+            labelled = labelled.at(np.flatnonzero(weights > 0))
+            values = labelled.values
         self._fit(labelled.at(subsample(len(values), 0, MOST_SAMPLES)))
         return self
 
@@ -364,15 +374,17 @@ class Regressor(RegressorMixin):  # type: ignore[misc]
 def training_weights(labelled: Labelled, classes: int) -> Floats:
     """Weights of training samples, 1 on average.
 
-    A study weighs by the root of its size, and its two classes the same.
+    They are those of the user. With studies, each weighs by the root of its size, and its two
+    classes the same.
     """
-    weights = np.ones(len(labelled.values))
+    weights = np.ones(len(labelled.values)) if labelled.weights is None else labelled.weights
+    weights = weights * (len(weights) / weights.sum())
     if labelled.studies is None:
         return weights
     study = np.unique(labelled.studies, return_inverse=True)[1]
     if classes == 2:
         cell = 2 * study + labelled.values
-        weights = 1 / np.bincount(cell)[cell]
+        weights = weights / np.bincount(cell, weights)[cell]
     weights = weights * (np.sqrt(np.bincount(study)) / np.bincount(study, weights))[study]
     return np.asarray(weights * (len(weights) / weights.sum()))
 

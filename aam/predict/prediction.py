@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -14,9 +15,16 @@ from scipy import sparse
 from aam.data.rarefaction import EVALUATION, rarefied_table
 from aam.data.splits import Split
 from aam.data.study import Study
-from aam.errors import InputError, shown
+from aam.errors import InputError, UnlikeTrainingWarning, shown
 from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
-from aam.evaluate.predictions import Columns, PredictionTable, combined, joined, make_predictions
+from aam.evaluate.predictions import (
+    TEXTS,
+    Columns,
+    PredictionTable,
+    combined,
+    joined,
+    make_predictions,
+)
 from aam.options import RuntimeConfig, not_none
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE, Rows, Samples
@@ -25,6 +33,12 @@ from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.training.inference import AsvVectors, encode_table, per_target, run_model
 
 log = logging.getLogger("aam")
+
+# A sample with a larger share of its reads in features that training lacks has no prediction.
+MOST_UNSEEN = 0.9
+
+# How the note of such a sample begins.
+NO_PREDICTION = "no prediction"
 
 # --- a table by several models -----------------------------------------------------------------
 
@@ -36,12 +50,14 @@ def predict_samples(
     runtime: RuntimeConfig,
     new_study: bool = False,
     unlike: Mapping[str, str] | None = None,
+    predict_unlike: bool = False,
 ) -> PredictionTable:
-    """Return one row per sample of the file, the mean of all models; one below the depth is empty
-    and says why.
+    """Return one row per sample of the file, the mean of all models; one below the depth, or with
+    more than `MOST_UNSEEN` unknown reads, is empty and says why.
 
     With `new_study` the samples are read relative to their own mean. Samples `unlike` training,
-    which are computed where they are not given, get no interval.
+    which are computed where they are not given, get no interval. With `predict_unlike` samples of
+    unknown reads are predicted, and one `UnlikeTrainingWarning` is issued.
     """
     if not models[0].targets.specs:
         raise InputError(
@@ -55,6 +71,10 @@ def predict_samples(
         drawn = replace(study, seed=model.seed)
         predictions.append(predict_rows(model, drawn, ids, runtime, passes, studies=studies))
     table = combined(predictions)
+    for spec in table.specs:
+        if not np.isfinite(table.predicted(spec.name)).all():
+            what = f"predictions of {spec.name!r} are not finite numbers"
+            raise InputError(f"--model: {what}; the model is damaged, train it again")
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     if any(table.limits(spec.name) is not None for spec in table.specs):
@@ -62,6 +82,12 @@ def predict_samples(
         table = without_limits(table, unlike)
         for name, reason in unlike.items():
             notes[name] = "; ".join(filter(None, (notes.get(name), f"no interval: {reason}")))
+    if unseen := unseen_reads(models, study):
+        if predict_unlike:
+            warn_of_unseen(unseen, study)
+        else:
+            table = without_predictions(table, unseen)
+            notes |= {name: f"{NO_PREDICTION}: {reason}" for name, reason in unseen.items()}
     for name, reads in study.selection.dropped.items():
         notes[name] = f"{reads} reads, below the model's depth of {study.depth}"
     notes |= dict.fromkeys(study.selection.excluded, "left out by --exclude")
@@ -77,6 +103,36 @@ def predict_samples(
 def presence_of(study: Study, rows: Rows) -> sparse.csr_matrix:
     """Presence of the ASVs of a table in its samples at `rows`, after one rarefaction, [n, A]."""
     return rarefied_table(study, EVALUATION - 1, rows).sign()
+
+
+def unseen_reads(models: Sequence[SavedModel], study: Study) -> dict[str, str]:
+    """Samples with more than `MOST_UNSEEN` of their reads in features that the training of a model
+    lacks, and why such a sample has no prediction.
+    """
+    shares = [saved.profile.shares_of_samples(study.table)["unseen"] for saved in models]
+    ids, share = study.table.sample_ids, np.max(shares, axis=0)
+    return {
+        ids[row]: f"{share[row]:.0%} of its reads are of ASVs that training lacks, more than "
+        f"{MOST_UNSEEN:.0%}; --predict-unlike predicts it all the same"
+        for row in np.flatnonzero(share > MOST_UNSEEN)
+    }
+
+
+def warn_of_unseen(unseen: Collection[str], study: Study) -> None:
+    """Issue an `UnlikeTrainingWarning` that names samples of unknown reads."""
+    text = (
+        f"{len(unseen)} of {len(study.table)} samples have more than {MOST_UNSEEN:.0%} of their "
+        f"reads in ASVs that training lacks ({shown(unseen, 3)}); their predictions say little"
+    )
+    warnings.warn(text, UnlikeTrainingWarning, stacklevel=3)
+
+
+def without_predictions(table: PredictionTable, names: Collection[str]) -> PredictionTable:
+    """The table with empty values, probabilities and intervals of some samples."""
+    frame = table.frame.copy()
+    numbers = [column for column in frame if column not in TEXTS]
+    frame.loc[[*names], numbers] = math.nan
+    return replace(table, frame=frame)
 
 
 def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:

@@ -209,9 +209,9 @@ def _limits(spec: TargetSpec) -> tuple[float, float]:
 
 
 def _read_blends(
-    path: Path, description: Any, targets: Targets, covariates: Covariates
+    path: Path, description: Any, targets: Targets, covariates: Covariates, profile: RegionProfile
 ) -> tuple[Blend, ...]:
-    """The blends of a model folder, checked against its targets and covariates."""
+    """The blends of a model folder, checked against its targets, covariates and features."""
     blends, arrays = [], read_arrays(path / BLENDS)
     kinds = {kind.__name__: kind for pair in MEMBERS.values() for kind in pair}
     for place, (spec, entry) in enumerate(zip(specs_in_order(targets), description, strict=False)):
@@ -224,6 +224,8 @@ def _read_blends(
             learned = {key.removeprefix(begin): arrays.pop(key) for key in names}
             with reworded((ValueError, LookupError), f"{BLENDS}: {begin[:-1]}"):
                 member.restore({**part["fitted"], **learned}, expected)
+                if (unseen := profile.unseen(member.names_)).any():
+                    raise ValueError(f"{unseen.sum()} of its features are not those of training")
             blend.members_[name] = member
         blends.append(blend)
     if arrays:
@@ -276,17 +278,19 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
     if (name := description.get("reference")) is not None:
         reference = find_encoder(name).read_reference(read_arrays(path / REFERENCE))
     covariates = typed(description.get("covariates", {}), Covariates)
+    profile = RegionProfile.from_arrays(read_arrays(path / PROFILE))
+    blends = description.get("blends", [])
     saved = SavedModel(
         data=configured(DataConfig(), description["data"], str(path)),
         model=configured(FineTuneConfig().model, description["model"], str(path)),
         depth=description["depth"],
         seed=description["seed"],
-        profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
+        profile=profile,
         notes=description["notes"],
         targets=targets,
         covariates=covariates,
         reference=reference,
-        blends=_read_blends(path, description.get("blends", []), targets, covariates),
+        blends=_read_blends(path, blends, targets, covariates, profile),
     )
     if description["heads"] is None:
         return saved

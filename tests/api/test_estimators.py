@@ -11,6 +11,7 @@ import pickle
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import biom
 import numpy as np
@@ -20,6 +21,7 @@ import skbio
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
@@ -27,7 +29,9 @@ from sklearn.utils import estimator_checks
 import aam
 from aam.api.memory import is_numeric
 from aam.cli import main
+from aam.config import DataConfig, FineTuneConfig
 from aam.errors import InputError
+from aam.options import keyword_options
 from tests.refusals import refusal
 
 
@@ -477,3 +481,121 @@ def test_numbers_with_gaps_are_numbers(missing):
     assert is_numeric(pd.Series([missing, 1.5, 2], dtype=object))
     assert not is_numeric(pd.Series([missing, "1", "2"], dtype=object))
     assert not is_numeric(pd.Series(pd.array([missing, True], dtype="boolean")))
+
+
+# --- what scikit-learn asks of estimators, on tables of reads ------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reads() -> pd.DataFrame:
+    """Reads of 24 samples and 30 ASVs."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(30, (24, 30)) * (rng.random((24, 30)) < 0.5)
+    counts[:, 0] += 50
+    names = ["".join(rng.choice(list("ACGT"), 30)) for _ in range(30)]
+    return pd.DataFrame(counts, [f"s{row}" for row in range(24)], names)
+
+
+KINDS = [
+    (aam.AmpliconRegressor, np.arange(24) / 3),
+    (aam.AmpliconClassifier, np.array(["a", "b", "c"] * 8)),
+]
+
+
+@pytest.fixture(params=KINDS, ids=["regressor", "classifier"])
+def kind(request) -> tuple[aam.AmpliconRegressor, np.ndarray]:
+    estimator, y = request.param
+    return estimator(rarefy_depth=40, members=("presence",), threads=1), y
+
+
+def outputs(estimator, reads: pd.DataFrame) -> np.ndarray:
+    return getattr(estimator, "predict_proba", estimator.predict)(reads)
+
+
+@pytest.mark.parametrize("kind", [aam.AmpliconRegressor, aam.AmpliconClassifier])
+def test_the_signature_names_types_and_defaults_of_the_options(kind):
+    """A new option of `aam train` is added to `Parameters` too."""
+    default = FineTuneConfig(data=DataConfig(test_size=0.0))
+    options = keyword_options(default)
+    parameters = inspect.signature(kind).parameters
+    left_out = {"output_dir", "overwrite"}
+    assert {name: each.default for name, each in parameters.items()} == {
+        name: value for name, value in options.items() if name not in left_out
+    }
+    assert not [name for name, each in parameters.items() if each.annotation in (Any, "Any")]
+
+
+def test_fitting_twice_pickling_and_cloning_give_the_same(kind, reads):
+    estimator, y = kind
+    with pytest.raises(NotFittedError):
+        estimator.predict(reads)
+    before = estimator.get_params()
+    expected = outputs(estimator.fit(reads, y), reads)
+    again = pickle.loads(pickle.dumps(estimator))  # noqa: S301
+    np.testing.assert_array_equal(outputs(again, reads), expected)
+    np.testing.assert_array_equal(outputs(clone(estimator).fit(reads, y), reads), expected)
+    np.testing.assert_array_equal(outputs(estimator.fit(reads, y), reads), expected)
+    assert estimator.get_params() == before
+    assert not [name for name in vars(clone(estimator)) if name.endswith("_")]
+
+
+def test_the_features_of_the_fitted_table_are_named(kind, reads):
+    estimator, y = kind
+    estimator.fit(reads, y)
+    assert estimator.n_features_in_ == 30
+    assert sorted(estimator.feature_names_in_) == sorted(reads.columns)
+    assert len(outputs(estimator, reads.iloc[:, :20])) == 24, "another table has other features"
+    half = reads.iloc[:12, :10]
+    assert estimator.fit(half + 20, y[:12]).n_features_in_ == 10
+
+
+def test_inputs_stay_as_they_are(kind, reads):
+    estimator, y = kind
+    table, values, weights = reads.copy(), y.copy(), np.linspace(1, 2, 24)
+    estimator.fit(table, values, sample_weight=weights).predict(table)
+    pd.testing.assert_frame_equal(table, reads)
+    np.testing.assert_array_equal(values, y)
+    np.testing.assert_array_equal(weights, np.linspace(1, 2, 24))
+
+
+@pytest.mark.parametrize("members", [("presence",), ("presence", "forest")])
+def test_weights_of_ones_change_nothing_and_others_do(kind, reads, members):
+    estimator, y = kind
+    estimator.set_params(members=members)
+    expected = outputs(estimator.fit(reads, y), reads)
+    for weights in (np.ones(24), np.full(24, 3.0), pd.Series(1, reads.index[::-1])):
+        values = outputs(estimator.fit(reads, y, sample_weight=weights), reads)
+        np.testing.assert_array_equal(values, expected)
+    rare = np.where(y == y[0], 50.0, 1.0)
+    assert np.abs(outputs(estimator.fit(reads, y, sample_weight=rare), reads) - expected).max() > 0
+    zero = np.where(np.arange(24) < 20, 1, 0)
+    assert np.isfinite(outputs(estimator.fit(reads, y, sample_weight=zero), reads)).all()
+
+
+def test_weights_of_a_score_are_those_of_the_metric(kind, reads):
+    estimator, y = kind
+    estimator.fit(reads, y)
+    weights = np.linspace(0, 5, 24)
+    metric = r2_score if isinstance(y[0], float) else accuracy_score
+    expected = metric(y, estimator.predict(reads), sample_weight=weights)
+    assert estimator.score(reads, y, sample_weight=weights) == expected
+    assert estimator.score(reads, y) == metric(y, estimator.predict(reads))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(23), "sample_weight"),
+        (np.r_[np.ones(23), np.nan], "sample_weight: nan is not a finite number of at least 0"),
+        (np.r_[np.ones(23), np.inf], "sample_weight: inf is not a finite number"),
+        (np.r_[np.ones(23), -1], "sample_weight: -1.0 is not a finite number of at least 0"),
+        (["x"] * 24, "sample_weight: not numbers"),
+        (np.zeros(24), "sample_weight: all are 0"),
+        (2.0, "sample_weight is float, expected an array"),
+    ],
+)
+def test_weights_that_are_none_are_refused(kind, reads, weights, message):
+    estimator, y = kind
+    assert message in refusal(estimator.fit, reads, y, sample_weight=weights)
+    deep = estimator.set_params(members=("deep",))
+    assert "the network takes no weights" in refusal(deep.fit, reads, y, sample_weight=np.ones(24))

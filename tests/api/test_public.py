@@ -31,7 +31,7 @@ SIGNATURES = {
     "**options: 'Any') -> 'pd.DataFrame'",
     "AmpliconClassifier.fit": "(self, X: 'Any', y: 'Any', groups: 'Any' = None, covariates: "
     "'Any' = None, "
-    "tree: 'Any' = None, studies: 'Any' = None) -> 'Any'",
+    "tree: 'Any' = None, studies: 'Any' = None, sample_weight: 'Any' = None) -> 'Any'",
     "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' "
     "= False) -> 'npt.NDArray[Any]'",
     "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: "
@@ -41,7 +41,8 @@ SIGNATURES = {
     ),
     "AmpliconRegressor.predict_interval": "(self, X: 'Any', covariates: 'Any' = None) -> 'Floats'",
     "AmpliconRegressor.save": "(self, path: 'str | os.PathLike[str]') -> 'None'",
-    "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None) -> 'float'",
+    "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None, "
+    "sample_weight: 'Any' = None) -> 'float'",
     "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str | None' = None, *, "
     "group_column: 'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "learning_curve": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
@@ -62,6 +63,7 @@ NAMES = [
     "AmpliconTable",
     "InputError",
     "Model",
+    "UnlikeTrainingWarning",
     "__version__",
     "audit",
     "learning_curve",

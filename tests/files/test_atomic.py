@@ -249,3 +249,51 @@ def test_every_file_that_differs_is_named_and_none_outside_is_read(tmp_path, mon
 def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
     (tmp_path / MANIFEST).write_text(content)
     assert message in refusal(verify_manifest, tmp_path)
+
+
+# --- a folder contains what its manifest lists, and nothing else ---------------------------------
+
+
+def add_file(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("new")
+
+
+@pytest.mark.parametrize(
+    ("add", "name"),
+    [
+        (lambda folder: add_file(folder, "members.safetensors"), "members.safetensors"),
+        (lambda folder: add_file(folder, ".hidden"), ".hidden"),
+        (lambda folder: add_file(folder, "inner/b"), "inner/b"),
+        (lambda folder: add_file(folder, "new/manifest.json"), "new/manifest.json"),
+        (lambda folder: (folder / "link").symlink_to("a"), "link"),
+        (lambda folder: (folder / "broken").symlink_to("nothing"), "broken"),
+        (lambda folder: (folder / "folder").symlink_to(folder.parent), "folder"),
+        (lambda folder: (folder / "x\n\udcff").write_text(""), r"x\n\udcff"),
+    ],
+)
+def test_a_file_that_the_manifest_does_not_list_is_refused(tmp_path, add, name):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in ("a", "inner/c", ".listed"):
+        add_file(folder, path)
+    write_manifest(folder)
+    (folder / "empty").mkdir()
+    verify_manifest(folder)
+    add(folder)
+    message = refusal(verify_manifest, folder)
+    assert f"contains files that manifest.json does not list: '{name}'; remove" in message.replace(
+        "\\\\", "\\"
+    )
+
+
+@pytest.mark.parametrize("name", ["../outside", "./a", "inner/../a", "/etc/hostname", "inner", ""])
+def test_a_name_that_is_not_that_of_a_file_in_the_folder_is_refused(tmp_path, name):
+    folder = tmp_path / "model"
+    for path in (folder / "a", tmp_path / "outside"):
+        add_file(path.parent, path.name)
+    write_manifest(folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][name] = manifest["files"].pop("a")
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    refusal(verify_manifest, folder)

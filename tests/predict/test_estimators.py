@@ -21,6 +21,7 @@ from aam.predict import estimator, members
 from aam.predict.blend import BlendClassifier, BlendRegressor
 from aam.predict.estimator import Samples, common_names, feature_values
 from aam.predict.members import (
+    Forest,
     LinearClassifier,
     LinearRegressor,
     TreesClassifier,
@@ -226,3 +227,39 @@ def test_a_blend_is_the_mean_of_its_members():
         for kind in (LinearRegressor, TreesRegressor)
     ]
     np.testing.assert_allclose(blend.predict_draws(SAMPLES[TEST]), np.mean(members, axis=0))
+
+
+@pytest.mark.parametrize("features", ["presence", "shares", "clr"])
+@pytest.mark.parametrize(("kind", "y"), [pair for pair in KINDS if "Blend" not in pair[0].__name__])
+def test_they_read_all_kinds_of_features_with_covariates(kind, y, features):
+    covariates = np.random.default_rng(0).normal(size=(len(SAMPLES), 2))
+    samples = replace(SAMPLES, covariates=covariates, drawn={})
+    for each in (SAMPLES, samples):
+        model = kind(**SMALL, features=features).fit(each[TRAIN], y[TRAIN])
+        assert np.isfinite(model.predict_draws(each[TEST])).all()
+    with pytest.raises(ValueError, match=r"features|matmul|shape|dimension"):
+        model.predict_draws(SAMPLES[TEST])
+
+
+def test_trees_predict_what_scikit_learn_predicts():
+    """Each sample reaches the same leaf as in scikit-learn, also for zero and one sample."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    rng = np.random.default_rng(1)
+    values = np.round(rng.normal(size=(300, 8)), 1).astype(np.float32)
+    grown = ExtraTreesRegressor(20, random_state=0).fit(values, rng.normal(size=300))
+    trees = [each.tree_ for each in grown.estimators_]
+    forest = Forest.of(trees)
+    for rows in (0, 1, 7, 300):
+        leaves = forest.leaves(values[:rows])
+        assert leaves.shape == (20, rows)
+        starts = np.cumsum(forest.node_count) - forest.node_count
+        for tree, start, of_tree in zip(trees, starts, leaves, strict=True):
+            np.testing.assert_array_equal(of_tree - start, tree.apply(values[:rows]))
+    # Values at and around the thresholds, and the largest ones.
+    edges = np.unique(forest.threshold[forest.left_child >= 0])[:200].astype(np.float32)
+    edges = np.concatenate([edges, np.nextafter(edges, np.float32(9)), [np.inf, -np.inf, 3e38]])
+    edges = np.tile(edges[:, None], 8).astype(np.float32)
+    for tree, of_tree in zip(trees, forest.leaves(edges), strict=True):
+        expected = tree.value[tree.apply(np.clip(edges, -3e38, 3e38)), 0, 0]
+        np.testing.assert_array_equal(forest.value[of_tree, 0], expected)

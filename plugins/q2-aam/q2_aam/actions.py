@@ -218,6 +218,7 @@ def predict(arguments: dict[str, Any]) -> SampleTableFormat:
     result = SampleTableFormat()
     with _scratch() as folder:
         config = _apply(PredictConfig(), PREDICT, arguments, "predict")
+        config = dataclasses.replace(config, predict_unlike=True)
         predict_table(dataclasses.replace(config, output=folder / "predictions.tsv"))
         shutil.copyfile(folder / "predictions.tsv", str(result))
     return result
