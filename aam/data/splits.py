@@ -23,7 +23,7 @@ from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.io.text import difference, read_rows, until_full
+from aam.io.text import Faults, difference, read_rows
 
 if TYPE_CHECKING:
     from aam.data.study import Selection, Study
@@ -269,13 +269,16 @@ def read_split(path: Path) -> Split:
     header, body = read_rows(path, {}, f"the header {HEADER}")
     if header != HEADER:
         raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
-    for line, cells in until_full(body, problems):
+    faults, sides = Faults(path), ", ".join(SUBSETS)
+    for line, cells in body:
         name, side, fold = (*cells, "", "", "")[:3]
         if len(cells) != len(HEADER) or side not in SUBSETS or not name or name in rows:
-            row = f"a new sample-id, a side ({', '.join(SUBSETS)}) and a fold"
-            problems.add(f"{path}: line {line} holds {cells}, expected {row}")
+            row = f"expected a new sample-id, a side ({sides}) and a fold"
+            faults.add(row, line, f"holds {cells}")
         else:
             rows[name] = subset_of[side], fold
+    for message in faults.messages:
+        problems.add(message)
     if 0 < (folded := sum(fold != "" for _, fold in rows.values())) < len(rows):
         found = f"{len(rows) - folded} samples have no fold and {folded} have one"
         problems.add(f"{path}: {found}, expected a fold for all samples or for none")

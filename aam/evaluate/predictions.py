@@ -30,7 +30,7 @@ from aam.evaluate.metrics import (
 )
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.io.text import read_header, read_text, until_full
+from aam.io.text import Faults, read_header, read_text
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
@@ -223,17 +223,18 @@ def _cells(path: Path) -> pd.DataFrame:
     for name, count in Counter(header).items():
         if count > 1:
             problems.add(f"{path}: column {name!r} occurs {count} times; leave it in once")
-    for line, (name, *cells) in until_full(rows, problems):
-        fault, width = "", len(header) - 1
+    faults, width = Faults(path), len(header) - 1
+    for line, (name, *cells) in rows:
         if len(cells) < width or any(map(str.strip, cells[width:])):
-            fault = f"has {1 + len(cells)} cells, expected {len(header)} as in the header"
+            expected = f"expected {len(header)} cells as in the header"
+            faults.add(expected, line, f"{1 + len(cells)} cells")
         elif not name.strip():
-            fault = "has no sample id; name its sample, or leave it out"
+            faults.add("no sample id; name its sample, or leave it out", line)
         elif name in body:
-            fault = f"repeats sample {name!r}; leave it in once"
-        if fault:
-            problems.add(f"{path}: line {line} {fault}")
+            faults.add("a sample that stands there twice; leave it in once", line, repr(name))
         body[name] = cells[:width]
+    for message in faults.messages:
+        problems.add(message)
     if not body:
         problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
     problems.raise_if_any()

@@ -16,11 +16,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import TypeVar
 
-from aam.errors import InputError, Problems, reworded
+from aam.errors import InputError, reworded
 from aam.files.atomic import MAX_BYTES, read_bytes
 from aam.io.packed import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
-MAX_PROBLEMS = 10
 # Lines that a message lists.
 MOST_LINES = 8
 
@@ -103,14 +102,6 @@ def unix(text: str) -> str:
 
 
 # --- rows --------------------------------------------------------------------------------------
-
-
-def until_full(rows: Iterator[Item], problems: Problems) -> Iterator[Item]:
-    """Yield the rows until there are `MAX_PROBLEMS` problems with them."""
-    for row in rows:
-        yield row
-        if len(problems.messages) >= MAX_PROBLEMS:
-            return
 
 
 class Faults:
@@ -495,18 +486,18 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap
     or another letter.
     """
-    keep, problems, sequences = frozenset(wanted), Problems(), dict[str, str]()
-    for number, name, sequence in until_full(_records(path), problems):
+    keep, faults, sequences = frozenset(wanted), Faults(path), dict[str, str]()
+    for line, name, sequence in _records(path):
         if name not in keep:
             continue
-        where, letter = f"{path}: line {number}: ", first_not_dna(sequence)
+        letter = first_not_dna(sequence)
         if name in sequences:
-            problems.add(f"{where}the id {name!r} occurs a second time")
+            faults.add("an id that occurs a second time", line, repr(name))
         elif not sequence:
-            problems.add(f"{where}{name!r} has no sequence")
+            faults.add("no sequence", line, repr(name))
         elif letter:
             hint = "; pass sequences that are not aligned" if letter in "-." else ""
-            problems.add(f"{where}{name!r} holds {letter!r}, expected nucleotides{hint}")
+            faults.add(f"holds {letter!r}, expected nucleotides{hint}", line, repr(name))
         sequences[name] = sequence
-    problems.raise_if_any()
+    faults.raise_if_any()
     return dict(zip(sequences, clean(list(sequences.values())), strict=True))

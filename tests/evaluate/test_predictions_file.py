@@ -79,10 +79,13 @@ CLASSES = "sample-id\tsite\tsite=a\tsite=b\n"
     [
         ("", "empty or nothing but comments, expected the columns sample-id and one for each"),
         ("height\tage\na\t1\n", "line 1 begins with 'height' (cells separated by tabs), expected"),
-        ("sample-id\tage\na\t1\t2\n", "line 2 has 3 cells, expected 2"),
-        ("sample-id\tage\n\t1\n", "line 2 has no sample id"),
+        ("sample-id\tage\na\t1\t2\n", "line 2 (3 cells): expected 2 cells"),
+        ("sample-id\tage\n\t1\n", "line 2: no sample id"),
         ("sample-id\tage\n", "no sample below the header"),
-        ("sample-id\tage\na\t1\na\t2\n", "line 3 repeats sample 'a'; leave it in once"),
+        (
+            "sample-id\tage\na\t1\na\t2\n",
+            "line 3 ('a'): a sample that stands there twice; leave it in once",
+        ),
         ("sample-id\tage\tage\na\t1\t2\n", "column 'age' occurs 2 times; leave it in once"),
         ("sample-id\tnote\na\tx\n", "no target column"),
         ("sample-id\tage\na\told\n", "'age' holds text where numbers belong"),

@@ -195,9 +195,12 @@ def test_sequences_from_a_file(tmp_path, kind):
 @pytest.mark.parametrize(
     ("fasta", "expected"),
     [
-        (b">f1\nAC\n>f2\nA-T\n>f3\nAXT\n", ["3: 'f2' holds '-'", "not aligned", "5: 'f3' holds"]),
-        (b">f1\nAC\n>f1\nAC\n", ["line 3: the id 'f1' occurs a second time"]),
-        (b">f1\n>f2\nA\n", ["line 1: 'f1' has no sequence"]),
+        (
+            b">f1\nAC\n>f2\nA-T\n>f3\nAXT\n",
+            ["3 ('f2'): holds '-'", "not aligned", "5 ('f3'): holds"],
+        ),
+        (b">f1\nAC\n>f1\nAC\n", ["line 3 ('f1'): an id that occurs a second time"]),
+        (b">f1\n>f2\nA\n", ["line 1 ('f1'): no sequence"]),
         (b">f1\nACGT\n", ["no sequence for 2 of the 3 features", "'f2', 'f3'", "--sequences"]),
         (b"\nACGT\n", ["line 2 is 'ACGT'", "FASTA"]),
         (b"\x1f\x8b\x08junk", ["damaged gzip"]),
