@@ -149,6 +149,11 @@ class DataConfig(TreeConfig, MetadataFormat):
         """Whether a tree is named, of one table or of several."""
         return self.tree is not None or any(tree != NO_TREE for tree in self.trees)
 
+    @property
+    def column_of_class_groups(self) -> str | None:
+        """The column of the groups that a class needs; two studies, divided whole, are enough."""
+        return None if self.group_column == self.study_column else self.group_column
+
     def divided_by_study(self) -> DataConfig:
         """The options with groups, batches and folds by study, where no others are chosen."""
         study, chosen = self.study_column, (self.cv, self.split, self.split_column, self.test_size)

@@ -281,7 +281,7 @@ def _learnable(config: FineTuneConfig, metadata: Metadata, ids: Sequence[str]) -
     columns, rest = config.targets.metadata_column, dict.fromkeys(ids)
     if not config.targets.classifier:
         columns = tuple(name for name in columns if metadata.kinds[name] != "numeric")
-    few = classes_of_few_groups(metadata, columns, ids, config.data.group_column)
+    few = classes_of_few_groups(metadata, columns, ids, config.data.column_of_class_groups)
     if len(columns) < len(config.targets.metadata_column):
         return list(ids)
     for name in columns:

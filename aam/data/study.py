@@ -454,7 +454,7 @@ def make_study(
     if metadata is None or not columns.learned:
         return study
     # Samples below the depth may have been all of a group.
-    names = (metadata, [*selection.classes], table.sample_ids, config.group_column)
+    names = (metadata, [*selection.classes], table.sample_ids, config.column_of_class_groups)
     return study.without_classes(classes_of_few_groups(*names))
 
 
@@ -493,7 +493,7 @@ def _with_metadata(
     target, has_numbers = targets[0] if targets else None, len(names) < len(set(targets))
     selection = Selection(every, tuple(ids), {}, classes, target, has_numbers=has_numbers)
     if columns.learned:
-        left_out = classes_of_few_groups(metadata, names, ids, group)
+        left_out = classes_of_few_groups(metadata, names, ids, config.column_of_class_groups)
         metadata, selection = without_classes(metadata, left_out, ids), selection.without(left_out)
     return select_samples(table, selection.aligned), selection, metadata
 
