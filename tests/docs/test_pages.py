@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import importlib
 import json
@@ -92,8 +93,18 @@ def test_sessions_and_files_exist(page):
     sessions = re.findall(r"(?m)^def (\w+)\(session", (ROOT / "noxfile.py").read_text())
     assert set(re.findall(r"nox -s ([a-z_0-9]+)", text)) <= set(sessions)
     built = r"(aam-(rocm|cuda|cpu)\.(sif|sif\.json|squashfs)|\{|\*)"
-    for name in re.findall(r"`(containers/[\w./{},-]+)`", text):
+    for name in re.findall(r"`((?:containers|tests)/[\w./{},-]+)`", text):
         assert re.search(built, name) or (ROOT / name).exists(), name
+
+
+def test_each_session_is_listed_with_a_whole_sentence():
+    tree = ast.parse((ROOT / "noxfile.py").read_text())
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    sessions = [node for node in functions if node.decorator_list]
+    assert len(sessions) > 10
+    for node in sessions:
+        first_line = (ast.get_docstring(node) or "").splitlines()[0]
+        assert first_line.endswith("."), f"{node.name}: {first_line}"
 
 
 def test_files_that_the_architecture_names():
