@@ -8,6 +8,7 @@
 # first       mkdir -p /cosmos/vast/scratch/researcher/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
+# site        aam has not run there yet
 # lib.sh      sha256 8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
 # time        01:00:00; 240 s before its end: checkpoint, copy to shared storage, requeue
 #             (240 s: 240 s for SLURM's delay and a step, three times the 0 B of a checkpoint

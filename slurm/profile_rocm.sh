@@ -6,6 +6,7 @@
 # first       mkdir -p /cosmos/vast/scratch/researcher/profile/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
+# site        aam has not run there yet
 # lib.sh      sha256 8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
 # exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=profile_rocm

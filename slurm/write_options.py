@@ -24,10 +24,24 @@ COMMANDS = {
 }
 
 
+# What slurm/jobs/options.py checks of a number: its kind and range.
+NUMBERS = {
+    "PositiveInt": "a whole number, 1 or more",
+    "NonNegativeInt": "a whole number, 0 or more",
+    "Seed": "a whole number, 0 or more",
+    "PositiveFloat": "a number above 0",
+    "NonNegativeFloat": "a number, 0 or more",
+    "Share": "a number from 0 to 1",
+    "ShareBelowOne": "a number from 0 to 1",
+}
+
+
 def kind_of(option_type: str) -> str:
-    """Kind of an option: flag, one value or several."""
+    """Kind of an option: flag, one value or several, or the kind and range of a number."""
     if option_type == "bool":
         return "flag"
+    if option_type.removesuffix(" | None") in NUMBERS:
+        return NUMBERS[option_type.removesuffix(" | None")]
     return "several" if option_type.startswith("tuple") else "one"
 
 

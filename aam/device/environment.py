@@ -311,7 +311,8 @@ OWN_CUDA = "aam doctor which one this torch was built for"
 CUDA_HINT = f"nvidia-smi says which CUDA the driver knows, {OWN_CUDA}"
 # The likely reasons on the first day of a site.
 NO_DEVICE = {
-    "hip": "are /dev/kfd and /dev/dri there, and are you in their group (ls -l /dev/kfd)",
+    "hip": "are /dev/kfd and /dev/dri there (if only outside the container, bind them by the key "
+    "enter of the site, --bind /dev/kfd), and are you in their group (ls -l /dev/kfd)",
     "cuda": "does the job ask for GPUs (gres), and does the image get the driver (--nv)",
 }
 

@@ -111,7 +111,7 @@ class Job:
         own = ["--env", f"PYTHONPATH={self.request.root}"]
         words = ["--engine", site.engine]
         words += own if not self.image and not IS_INSTALLED else []
-        words += site.enter
+        words += [*site.enter, *(word for each in site.env for word in ("--env", each))]
         return [*words, *(site.fabric_enter if site.fabric_opt_in and self.image else ())]
 
     @property
@@ -317,7 +317,7 @@ def make_job(request: Request, site: Site) -> Job:
         check_staged_names(inputs, problems)
     nodes = kind.nodes if request.nodes is None else request.nodes
     places = choose_places(kind, options, request, site)
-    seconds = requested_seconds(kind, request, site, problems)
+    seconds = requested_seconds(kind, options, request, site, problems)
     check_limits(site, nodes, places.tasks, seconds, problems)
     without_image = site.engine == "none"
     python_inside = python_without_image(request, absences) if without_image else ""

@@ -8,6 +8,7 @@ import contextlib
 import difflib
 import functools
 import json
+import math
 import re
 import shlex
 import shutil
@@ -120,6 +121,25 @@ def has_network(options: Options) -> bool:
     )
 
 
+# Numbers that an option may take, by the words of options.json.
+RANGES: dict[str, tuple[type[int] | type[float], float, float]] = {
+    "a whole number, 1 or more": (int, 1, math.inf),
+    "a whole number, 0 or more": (int, 0, math.inf),
+    "a number above 0": (float, math.ulp(0), math.inf),
+    "a number, 0 or more": (float, 0, math.inf),
+    "a number from 0 to 1": (float, 0, 1),
+}
+
+
+def is_in_range(text: str, option_type: str) -> bool:
+    """Return whether a text is a number as an option takes it."""
+    kind, low, high = RANGES[option_type]
+    try:
+        return bool(low <= kind(text) <= high)
+    except ValueError:
+        return False
+
+
 def option_problems(options: Options, types: dict[str, str], owner: str) -> list[str]:
     """List the problems of options: unknown names, and more or fewer values than an option
     takes.
@@ -149,10 +169,12 @@ def option_problems(options: Options, types: dict[str, str], owner: str) -> list
             hint = f"; {similar[0]}?" if similar else ""
             hint = f"; expected {' or '.join(types)}" if len(types) < 4 else hint
             problems.append(f"{name}: {owner} has no such option{hint}")
-        elif option_type == "flag" and values:
-            problems.append(f"{text}: takes no value")
-        elif option_type == "one" and (len(values) != 1 or is_empty):
+        elif option_type == "flag":
+            problems += [f"{text}: takes no value"] * bool(values)
+        elif option_type != "several" and (len(values) != 1 or is_empty):
             problems.append(f"{text}: expected one value that is not empty")
+        elif option_type in RANGES and not is_in_range(values[0], option_type):
+            problems.append(f"{text}: expected {option_type}")
     return problems
 
 
@@ -175,15 +197,25 @@ def parse_time(time: str) -> int:
     return first * 60 + second
 
 
-def requested_seconds(kind: Kind, request: Request, site: Site, problems: list[str]) -> int:
+# Training without a network takes minutes.
+TRAIN_MINUTES = 60
+
+
+def requested_seconds(
+    kind: Kind, options: Options, request: Request, site: Site, problems: list[str]
+) -> int:
     """Return the time limit of a job in seconds: the requested one, or else that of its kind."""
     if request.time:
         try:
             return parse_time(request.time)
         except InputError as error:
             problems += error.problems
-    hours = min(kind.minutes / 60, site.max_hours or site.hours) if kind.minutes else site.hours
-    return round(hours * 3600)
+    minutes = kind.minutes
+    if kind.command == "train" and not has_network(options) and not request.share:
+        minutes = TRAIN_MINUTES
+    nodes = kind.nodes if request.nodes is None else request.nodes
+    hours = minutes / 60 if minutes else site.hours
+    return round(min(hours, site.longest(nodes) or hours) * 3600)
 
 
 def check_limits(site: Site, nodes: int, tasks: int, seconds: int, problems: list[str]) -> None:
@@ -193,8 +225,10 @@ def check_limits(site: Site, nodes: int, tasks: int, seconds: int, problems: lis
             problems.append(f"{option} {number}: expected 1 or more")
     if site.max_nodes and nodes > site.max_nodes:
         problems.append(f"--nodes {nodes}: {site.title} allows at most {site.max_nodes} for a job")
-    if site.max_hours and seconds > site.max_hours * 3600:
-        limit = f"the {site.max_hours:g} h that {site.title} allows"
+    longest = site.longest(nodes)
+    if longest and seconds > longest * 3600:
+        of_nodes = f" for {nodes} node{'s' * (nodes != 1)}" if longest != site.max_hours else ""
+        limit = f"the {longest:g} h that {site.title} allows{of_nodes}"
         problems.append(f"--time: {seconds / 3600:g} h is more than {limit}")
     if seconds < SHORTEST_JOB:
         expected = "leaves no time for a checkpoint; expected 2 minutes or more"
@@ -251,6 +285,16 @@ def check_options(kind: Kind, options: Options, request: Request, problems: list
     # The predictions of several folds are joined before aam reads them.
     joined = {"--predictions": "several"} if request.prepare else {}
     problems += option_problems(options, options_of(kind.command, kind.template) | joined, owner)
+
+
+def request_problems(kind: Kind, request: Request) -> list[str]:
+    """List the problems of the options of a request, whatever the site."""
+    problems: list[str] = []
+    options = parse_options(request.words)
+    if request.dry_run:
+        add_placeholders(kind, options, [])
+    check_options(kind, options, request, problems)
+    return problems
 
 
 def is_new_or_run(out: Path) -> bool:

@@ -121,6 +121,7 @@ def sbatch_lines(job: Job) -> str:
         text = f'"{value}"' if re.search(r"\s", str(value)) else str(value)
         if value not in ("", 0):
             lines.append(f"#SBATCH --{name}" + (f"={text}" if value is not None else ""))
+    lines += [f"#SBATCH {option}" for option in site.sbatch]
     return "\n".join(lines)
 
 
@@ -140,6 +141,8 @@ def header(job: Job) -> str:
     lines += [f"first       {first}  (--submit makes it; sbatch does not)"]
     image = job.image.path if job.image else f"none: {job.python_inside}"
     lines += [f"image       {in_comment(image)}", f"commit      {job.commit}"]
+    seen = in_comment(job.site.seen) if job.site.seen else "aam has not run there yet"
+    lines += [f"site        {seen}"]
     if job.each == "cv":
         lines += ["tasks       take the next fold of --cv until none is left"]
     if share:

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Site:
     exclusive: bool = True
     max_hours: float = 0
     max_nodes: int = 0
+    limits: tuple[str, ...] = ()  # NODES:HOURS, ascending: the time limit up to a number of nodes
     hours: float = 12  # time limit of a job without --time
     device: str = ""  # hip, cuda, or cpu: no GPUs
     devices_per_node: int = 1
@@ -61,6 +62,8 @@ class Site:
     local_purged: bool = False  # whether the site empties the local disk after the job
     home: str = ""  # where an image must not lie while it is used; {user}
     shared_mb_per_second: float = 200  # what one node writes to shared storage when others do too
+    sbatch: tuple[str, ...] = ()  # further options of sbatch, such as --mail-type=END
+    env: tuple[str, ...] = ()  # NAME=VALUE, variables of every command in a job
     setup: tuple[str, ...] = ()  # shell lines that run first; each must succeed
     python: str = ""  # on the nodes, 3.11 or newer; empty: the one that writes the script
     rocm: str = ""  # the nodes' ROCm, whose rocprofv3 traces kernels
@@ -76,10 +79,18 @@ class Site:
     # shared storage
     profile: str = ""
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
+    seen: str = ""  # date and commit of the last run of aam there; empty: none
 
     def path(self, key: str, user: str) -> str:
         """Return a path of the site for a user."""
         return str(getattr(self, key)).replace("{user}", user)
+
+    def longest(self, nodes: int) -> float:
+        """The hours that a job of so many nodes may take at most; 0 if the site has no limit."""
+        limits = [each.split(":") for each in self.limits]
+        hours = [float(hours) for most, hours in limits if nodes <= int(most)]
+        allowed = [*hours[:1], *([self.max_hours] if self.max_hours else [])]
+        return min(allowed, default=0)
 
 
 TYPES = {field.name: field.type for field in dataclasses.fields(Site)}
@@ -101,6 +112,12 @@ MAX_CPUS = 4096
 LISTS = {
     "needs": "keys of a site",
     "cpu_sets": 'CPUs of each device in SLURM\'s numbers, ascending, such as "0-23,96-119"',
+    "limits": 'NODES:HOURS, ascending, such as "91:2"',
+    "sbatch": (
+        "options of sbatch, such as --mail-type=END, but for nodes, tasks, time, signal, requeue, "
+        "log and folder, which a job sets itself"
+    ),
+    "env": "NAME=VALUE, each on one line",
     "setup": "shell lines, each a text without line breaks",
     "enter": "options of containers/run, each a text without line breaks",
     "fabric_enter": "options of containers/run, each a text without line breaks",
@@ -130,6 +147,24 @@ def _is_cpu_set(value: object) -> bool:
     return ends == sorted(ends) and ends[-1] < MAX_CPUS
 
 
+# Options of sbatch on which a script relies.
+OF_JOBS = "job-name|nodes|ntasks.*|time|signal|(no-)?requeue|open-mode|chdir|output|error|array"
+OF_JOBS += "|dependency|wrap|parsable|kill-on-invalid-dep"
+
+
+def _is_sbatch(value: object) -> bool:
+    match = re.fullmatch(r"--([a-z][a-z-]*)(=\S+)?", value) if is_line(value) else None  # type: ignore[arg-type]
+    return match is not None and not re.fullmatch(OF_JOBS, match[1])
+
+
+def _is_variable(value: object) -> bool:
+    return is_line(value) and bool(re.match("[A-Za-z_][A-Za-z0-9_]*=", str(value)))
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"[1-9]\d{0,5}:\d{1,4}(\.\d+)?", value))
+
+
 def _is_fabric(table: object) -> bool:
     if not isinstance(table, dict) or table.keys() - {"opt_in"} != {"name", "value", "path"}:
         return False
@@ -145,6 +180,16 @@ def _is_fabric(table: object) -> bool:
     )
 
 
+ITEMS: Mapping[str, Callable[[object], bool]] = {
+    "needs": _is_key,
+    "cpu_sets": _is_cpu_set,
+    "fabric": _is_fabric,
+    "sbatch": _is_sbatch,
+    "env": _is_variable,
+    "limits": _is_limit,
+}
+
+
 def _number(key: str, value: object, origin: str) -> int | float:
     low, high = RANGES[key]
     is_integer = TYPES[key] == "int"
@@ -157,7 +202,7 @@ def _number(key: str, value: object, origin: str) -> int | float:
 
 
 def _list(key: str, value: object, origin: str) -> tuple[Any, ...]:
-    is_valid = {"needs": _is_key, "cpu_sets": _is_cpu_set, "fabric": _is_fabric}.get(key, is_line)
+    is_valid = ITEMS.get(key, is_line)
     if isinstance(value, str) and key != "fabric":
         value = [part for part in value.split(";") if part]
     invalid = [item for item in value if not is_valid(item)] if isinstance(value, list) else []
@@ -283,6 +328,9 @@ def load_site(
         path = values.get(key, "")
         if not path.startswith("/") and (path or key != "home"):
             missing.setdefault(key, f"is {path!r}, expected an absolute path")
+    most = [int(limit.partition(":")[0]) for limit in values.get("limits", ())]
+    if most != sorted(set(most)):
+        missing["limits"] = f"is {list(values['limits'])}, expected ascending numbers of nodes"
     sets = len(values.get("cpu_sets", ()))
     devices = values.get("devices_per_node", Site.devices_per_node)
     if sets not in (0, devices):

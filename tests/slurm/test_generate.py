@@ -406,6 +406,8 @@ def test_the_image_follows_the_device_of_a_site(device):
 PUBLIC_SITES = {
     "lumi-g": "partition=standard-g account=project_1 gpus-per-node=8 ntasks-per-node=8",
     "perlmutter": "qos=regular constraint=gpu gpus-per-node=4 cpus-per-task=32",
+    "frontier": "partition=batch constraint=nvme account=project_1 gpus-per-node=8 time=02:00:00",
+    "delta": "partition=gpuA100x4 account=project_1 gpus-per-node=4 cpus-per-task=16",
     "cosmos-tpx": "reservation=tpx ntasks-per-node=12 cpus-per-task=16",
 }
 CORES_OF_LUMI = "0x7e000000000000,0x7e00000000000000,0x7e0000,0x7e000000,0x7e,0x7e00,0x7e00000000,"
@@ -427,6 +429,46 @@ def test_scripts_for_other_sites(pretrain, login, name, tmp_path):
         table = ("--table", tmp_path / "table.biom")
         done = login("pretrain_node", *words, "--", *table, status=2, AAM_SITE_SHARED="")
         assert absent(done.stderr, "account: is not set", "shared: is") == []
+
+
+def test_further_options_variables_and_limits_of_a_site(pretrain, of_table):
+    more = {"AAM_SITE_SBATCH": "--mail-type=END;--reservation=x", "AAM_SITE_ENV": "A=it's;B="}
+    text = pretrain(**more, AAM_SITE_SEEN="2026-11-27, c0ffee")
+    assert "\n#SBATCH --mail-type=END\n#SBATCH --reservation=x\n" in text
+    assert "--env 'A=it'\"'\"'s' --env B=)" in text
+    assert "# site        2026-11-27, c0ffee\n" in text
+    assert "# site        aam has not run there yet\n" in pretrain()
+    limits = {"AAM_SITE_LIMITS": "1:2;3:6"}
+    assert "#SBATCH --time=02:00:00\n" in pretrain(**limits)
+    done = of_table("pretrain_multi", "--time=7:00:00", status=2, **limits)
+    assert "7 h is more than the 6 h that SDSC Cosmos allows for 2 nodes" in done.stderr
+    assert "#SBATCH --time=08:00:00\n" in pretrain("--nodes=4", "--time=8:00:00", **limits)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "SBATCH=--nodes=9",
+        "SBATCH=mail",
+        "SBATCH=--no-requeue",
+        "ENV=x",
+        "ENV=1x=2",
+        "LIMITS=91",
+        "LIMITS=9:2;3:6",
+        "LIMITS=0:2",
+    ],
+)
+def test_wrong_lists_of_a_site(of_table, variable):
+    name, _, value = variable.partition("=")
+    done = of_table("pretrain_node", status=2, **{f"AAM_SITE_{name}": value})
+    assert f"{name.lower()} " in done.stderr.replace(":", " ")
+
+
+def test_problems_of_the_site_and_of_options_are_in_one_message(login, make, tmp_path):
+    done = make("pretrain-node", status=2, ACCOUNT="a b", ARGS="--epochs -3 --lr x --seed 1.5")
+    parts = ["account is 'a b'", "--epochs -3: expected a whole number, 1 or more"]
+    parts += ["--lr x: expected a number", "--seed 1.5: expected a whole number, 0 or more"]
+    assert absent(done.stderr, *parts) == []
 
 
 @pytest.mark.parametrize("parts", [1, 3, 6], ids=["SPX", "TPX", "CPX"])
