@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,9 @@ SECONDS = 300.0
 LONGEST_REASON = 300
 # What a child reports once and not again: its device was full, or another process had it.
 PASSING = ("memory may be full", "busy or unavailable")
+
+# The line of a longer message that says what went wrong.
+CAUSE = re.compile(r"[Ee]rror: ")
 
 PROGRAM = "from aam.device.probe import answer; answer()"
 
@@ -184,12 +188,11 @@ def _outcome(request: Facts) -> Facts:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an error in one line; a compiler's names its cause on a later line."""
+    """Return an error in one line, with its cause: a compiler names that on a later line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    causes = [line for line in lines[1:] if "rror" in line]
-    text = f"{lines[0]} {causes[0]}" if lines[0].endswith(":") and causes else lines[0]
+    text = " ".join([lines[0], *[line for line in lines[1:] if CAUSE.search(line)][-1:]])
     # A full device says nothing about what it can do.
     full = "memory may be full: " if OUT_OF_MEMORY.search(f"{type(error).__name__} {error}") else ""
     return f"{full}{text}"[:LONGEST_REASON]

@@ -78,6 +78,8 @@ def test_a_child_that_hangs_ends_with_all_that_it_started():
         ("full", "memory may be full: HIP out of memory. Tried to allocate 2.00 GiB"),
         ("busy", "CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
         ("compiler", "backend='inductor' raised: CompilationError: at 3:1 int1"),
+        ("C++", "C++ compile error error: no type int1"),
+        ("CUDA", "CUDA error: bad address"),
         ("no JSON", "Object of type device is not JSON serializable"),
     ],
 )

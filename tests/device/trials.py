@@ -33,6 +33,10 @@ def fail(device: torch.device, how: str) -> dict[str, object]:
         raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
     if how == "compiler":
         raise RuntimeError("backend='inductor' raised:\nCompilationError: at 3:1 int1\nmore")
+    if how == "C++":
+        raise RuntimeError("C++ compile error\nCommand:\ng++ -x\nerror: no type int1\n")
+    if how == "CUDA":
+        raise RuntimeError("CUDA error: bad address\nCUDA kernel errors might be reported late")
     if how == "exit":
         sys.exit("AssertionError: the driver is too old")
     if how == "no JSON":
