@@ -9,7 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aam.device.measure import seconds
-from aam.device.platform import cached_verdict, device_name
+from aam.device.platform import device_name
 from aam.device.precision import resolve_precision
+from aam.device.probe import ProbeSpec, verdict
 from aam.errors import OUT_OF_MEMORY, Problems
 from aam.options import RuntimeConfig
 
@@ -35,6 +36,7 @@ BACKENDS = {
 }
 # torch's own choice among them.
 SDPA = "sdpa"
+NAMES = (SDPA, *BACKENDS)
 
 # Longest sequences of a CPU for which two products and a softmax are faster, forward and backward,
 # than torch's own kernel.
@@ -108,7 +110,7 @@ Shape = tuple[int, int, int, int]
 REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
 NOT_FINITE = 1e30
-FORMAT = 2
+FORMAT = 3
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -171,9 +173,13 @@ def _check_backend(
 
 
 def check_call_kind(
-    device: torch.device, dtype: torch.dtype, masked: bool, shapes: Sequence[Shape]
+    device: torch.device,
+    dtype: torch.dtype,
+    masked: bool,
+    shapes: Sequence[Shape],
+    names: Sequence[str] = NAMES,
 ) -> dict[str, Check]:
-    """Check every back end for calls of one kind and of these shapes; back ends in use stay as they
+    """Check back ends for calls of one kind and of these shapes; back ends in use stay as they
     are.
     """
     backends, threads = dict(_backends), torch.get_num_threads()
@@ -181,16 +187,51 @@ def check_call_kind(
     torch.set_num_threads(1)
     call = device, dtype, masked, shapes
     try:
-        return {name: _check_backend(name, *call) for name in (SDPA, *BACKENDS)}
+        return {name: _check_backend(name, *call) for name in names}
     finally:
         torch.set_num_threads(threads)
         _backends.clear()
         _backends.update(backends)
 
 
+def try_backends(
+    device: torch.device,
+    kind: str,
+    shapes: Sequence[Shape],
+    names: Sequence[str],
+    deterministic: bool,
+    format: int,
+) -> dict[str, Check]:
+    """Check back ends for calls of one kind, as the probe calls it (`aam.device.probe`)."""
+    if deterministic != torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(deterministic)
+    dtype, _, masked = kind.partition(", ")
+    shapes = [(batch, heads, length, width) for batch, heads, length, width in shapes]
+    return check_call_kind(device, getattr(torch, dtype), masked == "masked", shapes, names)
+
+
+def _probed(spec: ProbeSpec) -> dict[str, Check]:
+    """Return the checks of back ends for one kind of call; empty if no trial came to its end.
+
+    A back end that ends its process is tried again alone, so that the others have their checks.
+    """
+    outcome = verdict("attention", spec)
+    if outcome.ok and not _is_valid(outcome.facts):
+        outcome = verdict("attention", replace(spec, refresh=True))
+    if outcome.ok:
+        return outcome.facts
+    checks, ended = dict[str, Check](), 0
+    for name in NAMES:
+        alone = replace(spec, options={**spec.options, "names": [name]})
+        outcome = verdict(f"attention-{name}", alone)
+        checks[name] = outcome.facts[name] if outcome.ok else {"refused": outcome.reason}
+        ended += not outcome.ok
+    return {} if ended == len(NAMES) else checks
+
+
 def _is_valid(checks: Any) -> bool:
-    """Return whether a value read from a file is what `check_call_kind` returns."""
-    if not isinstance(checks, dict) or tuple(checks) != (SDPA, *BACKENDS):
+    """Return whether a value read from a file is what `try_backends` returns."""
+    if not isinstance(checks, dict) or tuple(checks) != NAMES:
         return False
     measured = {"forward", "backward", "seconds"}
     return all("refused" in check or measured <= check.keys() for check in checks.values())
@@ -211,14 +252,21 @@ def check_backends(
     """Check every back end for every kind of call, or, unless `refresh`, take what an earlier
     process measured.
     """
+    options = {"shapes": [list(shape) for shape in shapes], "names": list(NAMES), "format": FORMAT}
+    options["deterministic"] = torch.are_deterministic_algorithms_enabled()
+    # A CPU computes with torch's own kernels all the time: they need no process.
+    isolated = device.type != "cpu"
     checks = {}
     for dtype, masked in itertools.product(dtypes, (True, False)):
         kind = call_kind(dtype, masked)
-        is_exact = torch.are_deterministic_algorithms_enabled()
-        about = {"format": FORMAT, "call": kind, "deterministic": is_exact}
-        question = {**about, **_machine(device, shapes)}
-        measure = partial(check_call_kind, device, dtype, masked, shapes)
-        checks[kind] = cached_verdict("attention", question, measure, _is_valid, refresh)
+        spec = ProbeSpec(
+            "aam.device.attention:try_backends",
+            {**options, "kind": kind},
+            device,
+            refresh=refresh,
+            isolated=isolated,
+        )
+        checks[kind] = _probed(spec)
     return checks
 
 
@@ -252,6 +300,10 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
     """
     problems, chosen = Problems(), {}
     for kind, of_kind in checks.items():
+        if not of_kind:
+            chosen[kind] = "math" if requested == "auto" else requested
+            log.warning("attention, %s: nothing could be tried; %s is taken", kind, chosen[kind])
+            continue
         wrong = [name for name, check in of_kind.items() if is_wrong(kind, check)]
         order = [name for name in ([] if timed else [SDPA]) + [*BACKENDS] if name in of_kind]
         right = [n for n in order if n not in wrong and "refused" not in of_kind[n]]
@@ -311,7 +363,7 @@ def decide_execution(
     earlier = earlier or {}
     backends = earlier.get("attention") if earlier.get("question") == question else {}
     chosen = backends if isinstance(backends, dict) else {}
-    if chosen.keys() != kinds or not {SDPA, *BACKENDS}.issuperset(map(str, chosen.values())):
+    if chosen.keys() != kinds or not set(NAMES).issuperset(map(str, chosen.values())):
         checks, timed = check_backends(device, dtypes, shapes), device.type == "cuda"
         chosen = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from aam.device.attention import (
     scaled_dot_product_attention,
     use_backends,
 )
+from aam.device.probe import ProbeSpec
 from aam.errors import InputError
 from aam.options import RuntimeConfig
 
@@ -174,13 +176,63 @@ def test_verdicts_of_a_machine_are_remembered_and_damaged_ones_made_again(cache,
     assert check_backends(CPU, (torch.float32,), SHAPES) == checks
     monkeypatch.undo()
     monkeypatch.setenv("AAM_CACHE", str(cache))
-    other = json.dumps({**json.loads(files[0].read_text()), "verdict": {"flash": 3}})
-    for damage in ("{", "[]", '{"question": 1}', other):
+    content = json.loads(files[0].read_text())
+    other = json.dumps({**content, "verdict": {"flash": 3}})
+    facts = json.dumps({**content, "verdict": {**content["verdict"], "facts": {"flash": {}}}})
+    for damage in ("{", "[]", '{"question": 1}', other, facts):
         files[0].write_text(damage)
         assert check_backends(CPU, (torch.float32,), SHAPES).keys() == checks.keys()
-        assert json.loads(files[0].read_text())["verdict"].keys() == checks[MASKED].keys()
+        verdict = json.loads(files[0].read_text())["verdict"]
+        assert verdict["facts"].keys() == checks[MASKED].keys()
     check_backends(CPU, (torch.float32,), SHAPES[:1])
     assert len(list(cache.iterdir())) == 4, "other shapes are checked on their own"
+
+
+# --- back ends that end their process ------------------------------------------------------------
+
+
+@pytest.fixture
+def ended(monkeypatch) -> set[str]:
+    """Back ends that end the process in which they are tried, here without a process."""
+    names, check = set[str](), attention._check_backend
+
+    def broken(name, *call):
+        if name in names:
+            raise RuntimeError("its process ended with SIGSEGV")
+        return check(name, *call)
+
+    monkeypatch.setattr(attention, "_check_backend", broken)
+    return names
+
+
+def test_a_back_end_that_crashes_is_left_out_alone(ended):
+    ended |= {"flash", "sdpa"}
+    checks = attention._probed(masked_spec())
+    assert checks["flash"] == checks["sdpa"] == {"refused": "its process ended with SIGSEGV"}
+    assert choose_backends({MASKED: checks}, "auto", False) == {MASKED: "math"}
+    with pytest.raises(InputError, match=r"flash: .* SIGSEGV\); take auto \(here math\)"):
+        choose_backends({MASKED: checks}, "flash", False)
+
+
+def test_a_probe_that_never_ends_well_ends_no_run(ended, caplog):
+    ended |= {"sdpa", "flash", "mem_efficient", "math"}
+    assert attention._probed(masked_spec()) == {}
+    assert choose_backends({MASKED: {}}, "auto", True) == {MASKED: "math"}
+    assert choose_backends({MASKED: {}}, "flash", True) == {MASKED: "flash"}
+    assert "attention, float32, masked: nothing could be tried; math is taken" in caplog.text
+
+
+def masked_spec() -> ProbeSpec:
+    options = {"kind": MASKED, "shapes": [[3, 2, 5, 8]], "deterministic": False, "format": 0}
+    options["names"] = ["sdpa", "flash", "mem_efficient", "math"]
+    return ProbeSpec("aam.device.attention:try_backends", options, CPU, isolated=False)
+
+
+def test_a_child_process_checks_as_this_one_does():
+    spec = masked_spec()
+    alone, here = attention._probed(replace(spec, isolated=True)), attention._probed(spec)
+    assert alone.keys() == here.keys()
+    assert alone["sdpa"]["forward"] == here["sdpa"]["forward"]
 
 
 # --- the choice --------------------------------------------------------------------------------
