@@ -31,8 +31,9 @@ class InputError(ValueError):
     """
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(problems))
+        # Two readers may find the same problem.
+        self.problems = tuple(dict.fromkeys(problems))
+        super().__init__("\n".join(self.problems))
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ def test_an_error_shows_all_its_problems():
     assert error.problems == ("a: is 1, expected 2", "b: missing")
     assert str(error) == "a: is 1, expected 2\nb: missing"
     assert isinstance(error, ValueError)
+    assert InputError("a", "b", "a").problems == ("a", "b")
 
 
 def test_problems_are_collected():

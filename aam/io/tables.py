@@ -23,6 +23,7 @@ from scipy.sparse import coo_array, csr_array, csr_matrix
 import aam
 from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file
+from aam.io.missing import is_missing
 from aam.io.packed import dataset, open_hdf5
 from aam.io.text import (
     Faults,
@@ -405,18 +406,22 @@ class TextCounts:
         header, faults, problems = self.layout.header, Faults(self.where), list[str]()
         kind = "feature" if self.layout.by_sample else "sample"
         columns = {x: cells for x, cells in self.text.items() if x not in left_out}
-        whole = [x for x, cells in columns.items() if 2 * len(cells) > max(len(self.ids), 2)]
+        words = {
+            x: [c for c in cells if not is_missing(c[1].strip())] for x, cells in columns.items()
+        }
+        whole = [x for x in words if 2 * len(words[x]) > max(len(self.ids), 2)]
         if whole:
             first = whole[0]
-            line, cell = columns[first][0]
-            listed = shown([header[x] for x in whole])
-            found = f"{len(whole)} columns hold text and no counts: {listed}"
-            shown_cell = f"{cell[:40]!r} in {header[first]!r} on line {line}"
-            problems.append(f"{self.where}: {found} (such as {shown_cell}); delete them")
+            line, cell = words[first][0]
+            found = f"{len(whole)} columns hold text: {shown([header[x] for x in whole])}"
+            example = f"{cell[:40]!r} in {header[first]!r} on line {line}"
+            remedy = "keep columns of whole numbers only, the reads"
+            problems.append(f"{self.where}: {found} (such as {example}); {remedy}")
         single = [(*cell, x) for x in columns.keys() - {*whole} for cell in columns[x]]
         for line, cell, column in sorted(single):
+            gap = "; write 0 where there are no reads" * is_missing(cell.strip())
             value = f"{kind} {header[column][:40]!r} has {cell[:40]!r}"
-            faults.add("expected a count", line, value)
+            faults.add(f"expected a count{gap}", line, value)
         if problems := problems + faults.messages:
             raise InputError(*problems)
 

@@ -206,7 +206,7 @@ def read_header(
         first = cells[0]
         if is_id_header(cells) or (not first and any(cells)):
             return cells, body
-        if counts_below and (are_names_of_r(cells) or _stands_above_numbers(cells, below[1])):
+        if counts_below and (are_names_of_r(cells) or _stands_above_counts(cells, below[1])):
             return cells, body
         if not first or (first.startswith("#") and not first.startswith(DIRECTIVE)):
             line, cells = below
@@ -235,15 +235,14 @@ def are_names_of_r(cells: list[str]) -> bool:
     return len(names) > 1 and names == [f"V{number}" for number in range(1, len(names) + 1)]
 
 
-def _stands_above_numbers(cells: list[str], below: list[str]) -> bool:
-    """Return whether a row names columns of the row below, at least half of which hold numbers."""
+def _stands_above_counts(cells: list[str], below: list[str]) -> bool:
+    """Return whether a row names columns of the row below, at least half of which hold numbers, and
+    is text itself or begins with a `TABLE_HEADER`.
+    """
     numbers = sum(map(is_real, below[1:]))
-    return (
-        len(below) == len(cells)
-        and numbers > 0
-        and 2 * numbers >= len(cells) - 1
-        and not all(map(is_real, cells[1:]))
-    )
+    if len(below) != len(cells) or numbers == 0 or 2 * numbers < len(cells) - 1:
+        return False
+    return has_name(cells[0], TABLE_HEADER) or not all(map(is_real, cells[1:]))
 
 
 def read_rows(
@@ -263,6 +262,11 @@ SAMPLE_ID = re.compile("samples?(ids?|names?|identifiers?)")
 FEATURE_HEADER = re.compile(
     "x?otuids?|z?otus?|zotuid|asvs?|asvids?|features?|featureids?|sequences?|seqs?|seq(uence)?id|"
     "hash|rownames?|unnamed0"
+)
+# What else the column of features is called in tables of reads.
+TABLE_HEADER = re.compile(
+    "genes?|geneids?|cladenames?|names?|species|genus|esvs?|tax(a|on|onomy|id)|lineage|clusters?|"
+    "mags?|bins?|organisms?|representativesequence"
 )
 LINEAGE_HEADER = re.compile("taxon|taxonomy|lineage|consensuslineage|classification")
 

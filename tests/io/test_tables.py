@@ -42,7 +42,10 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("4294967296"), ["feature 'GG', expected whole"]),
         (
             TSV.format("x") + "TT\t\t1\n",
-            ["line 4 (sample 's2' has 'x'), 5 (sample 's1' has ''): expected a count"],
+            [
+                "line 4 (sample 's2' has 'x'): expected a count",
+                "5 (sample 's1' has ''): expected a",
+            ],
         ),
         (TSV.format("1_0"), ["line 4 (sample 's2' has '1_0'): expected a count"]),
         (TSV.format("1\t2"), ["line 4 (4 cells): more cells than the 3"]),
@@ -60,7 +63,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
         ("\n \n", ["empty or nothing but comments", "#OTU ID"]),
         ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
-        ("name,1,2\nACGT,1,0\n", ["line 1 begins with 'name' (cells separated by commas)"]),
+        ("O1,1,2\nACGT,1,0\n", ["line 1 begins with 'O1' (cells separated by commas)"]),
         ('"s1" "s2"\n"ACGT" 1 0\n', [BLANKS]),
         ("#OTU s1 s2\nACGT 1 0\nACGA 1 0\n", ["cells of 'ACGT 1 0' are separated by blanks"]),
         (R_OBJECTS[0], ["an object of R (.rds or .RData), expected text"]),
@@ -235,7 +238,11 @@ LABELS = "label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n0.05\ts1\t1\t6\n"
         ("id\ts1\ts2\nO1\t1\t2\t7\nO2\t0\t3\n", "line 2 (4 cells): more cells than the 3"),
         (
             "id\ts1\thit\n" + "".join(f"O{row}\t{row}\tStreptococcus\n" for row in range(9)),
-            "1 columns hold text and no counts: 'hit' (such as 'Streptococcus' in 'hit' on line 2)",
+            "1 columns hold text: 'hit' (such as 'Streptococcus' in 'hit' on line 2)",
+        ),
+        (
+            "id\ts1\ts2\n" + "".join(f"O{row}\t\t{row}\n" for row in range(9)),
+            "and 1 more: expected a count; write 0 where there are no reads",
         ),
         (
             "id\ts1\n" + "".join(f"O{row}\t{row}\n" for row in range(40)) + "P\tx\n" * 12,
@@ -249,6 +256,12 @@ def test_one_message_for_each_cause(tmp_path, text, expected):
     message = refused(path)
     assert expected in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("header", ["Geneid", "#NAME", "Species"])
+def test_samples_may_be_called_by_numbers(tmp_path, header):
+    (tmp_path / "t.tsv").write_text(f"{header}\t101\t102\nO1\t1\t2\n")
+    assert read_table(tmp_path / "t.tsv").sample_ids == ("101", "102")
 
 
 def test_visits_called_v1_are_samples(tmp_path):
