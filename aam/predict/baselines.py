@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn import ensemble
@@ -39,6 +40,9 @@ log = logging.getLogger("aam")
 IN_BLEND = {DESCRIPTIONS[name]: name for name in MEMBERS}
 
 BOOSTING, NEIGHBOURS = "gradient boosting", "nearest neighbours on UniFrac"
+
+# What q2-sample-classifier 2024.10 fits by default: scikit-learn's forest of 100 trees.
+FIELD_DEFAULT = "random forest on counts, as q2-sample-classifier"
 
 # Distances between more samples would fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
@@ -153,10 +157,12 @@ def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
     return result
 
 
-def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test: Array) -> Array:
-    """Predictions of a random forest on a few columns [N, P], with leaves of `least` samples."""
+def _forest(
+    inputs: Array, options: Mapping[str, Any], task: Task, train: Array, test: Array
+) -> Array:
+    """Predictions of a random forest on `inputs` [N, P]; `options` are those of scikit-learn."""
     kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
-    model = kind(TREES, max_features=1.0, min_samples_leaf=least, random_state=seed)
+    model = kind(TREES, **options)
     model.fit(inputs[train], task.truth[train])
     if not task.labels:
         return np.asarray(model.predict(inputs[test]))
@@ -184,16 +190,21 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     value that is the same in all samples, and a level that training lacks, give no baseline.
     """
     guessed, two = comparison.MAJORITY if task.labels else comparison.MEDIAN, len(task.labels) == 2
+    # Every branching looks at all of a few columns.
+    options = {"max_features": 1.0, "random_state": seed}
+    wide = {**options, "min_samples_leaf": 10}
     predictors: dict[str, Predictor] = {guessed: _constant}
     if task.covariates is not None and task.covariates.shape[1]:
-        predictors[comparison.COVARIATES] = partial(_forest, task.covariates, 3, seed)
+        predictors[comparison.COVARIATES] = partial(
+            _forest, task.covariates, {**options, "min_samples_leaf": 3}
+        )
     columns = {comparison.DEPTH: np.log1p(task.depth), comparison.RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     if len(columns) == 2:
         both = np.stack([*columns.values()], axis=1)
-        predictors[comparison.DEPTH_AND_RICHNESS] = partial(_forest, both, 10, seed)
+        predictors[comparison.DEPTH_AND_RICHNESS] = partial(_forest, both, wide)
     for name, values in columns.items():
-        forest = partial(_forest, values[:, None], 10, seed)
+        forest = partial(_forest, values[:, None], wide)
         predictors[name] = partial(_ordered, values) if two else forest
     for column, levels in task.levels.items():
         name = f"the {column}'s {'classes' if task.labels else 'median'}"
@@ -213,7 +224,6 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
     """
     trees, linear = (MEMBERS[name][0 if classes else 1] for name in ("forest", "presence"))
     return {
-        "random forest": trees(*parameters, "shares", "random"),
         BOOSTING: trees(*parameters, "shares", "boosting"),
         "linear model of log-ratios": linear(*parameters, "clr"),
         DESCRIPTIONS["forest"]: trees(*parameters),
@@ -281,6 +291,9 @@ def strong_baselines(
     for name, estimator in fresh.items():
         if name not in known:
             predictors[name] = partial(predicted_by_estimator, estimator, passes)
+    counts = samples.counts.astype(np.float32).toarray()
+    forest = {"n_jobs": torch.get_num_threads(), "random_state": study.seed}
+    predictors[FIELD_DEFAULT] = partial(_forest, counts, forest)
     if distances := unifrac_distances(study, samples, passes):
         predictors[NEIGHBOURS] = partial(_of_neighbours, distances)
     for name, predict in predictors.items():
