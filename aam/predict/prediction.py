@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from aam.data.checks import UNLIKE
 from aam.data.rarefaction import EVALUATION, rarefied_table
 from aam.data.splits import Split
 from aam.data.study import Study
@@ -76,7 +77,8 @@ def predict_samples(
             what = f"predictions of {spec.name!r} are not finite numbers"
             raise InputError(f"--model: {what}; the model is damaged, train it again")
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
-    notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
+    reads = dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
+    notes |= reads
     if any(table.limits(spec.name) is not None for spec in table.specs):
         unlike = unlike_training(models[0], study) if unlike is None else unlike
         table = without_limits(table, unlike)
@@ -87,9 +89,13 @@ def predict_samples(
             warn_of_unseen(unseen, study)
         else:
             table = without_predictions(table, unseen)
-            notes |= {name: f"{NO_PREDICTION}: {reason}" for name, reason in unseen.items()}
-    for name, reads in study.selection.dropped.items():
-        notes[name] = f"{reads} reads, below the model's depth of {study.depth}"
+            for name, reason in unseen.items():
+                others = [
+                    part for part in reads[name].split("; ") if UNLIKE["unseen"][0] not in part
+                ]
+                notes[name] = "; ".join(filter(None, [f"{NO_PREDICTION}: {reason}", *others]))
+    for name, depth in study.selection.dropped.items():
+        notes[name] = f"{depth} reads, below the model's depth of {study.depth}"
     notes |= dict.fromkeys(study.selection.excluded, "left out by --exclude")
     subsets = dict[str, str]()
     for saved in models:

@@ -72,6 +72,15 @@ def test_rows_above_90_percent_are_empty_with_their_reason(regressor, classifier
         pd.testing.assert_frame_equal(every.drop(EMPTY), rows.drop(EMPTY))
 
 
+def test_the_reason_says_that_reads_are_reversed(training, regressor):
+    letters = str.maketrans("ACGT", "TGCA")
+    reversed_reads = training.rename(columns=lambda name: name.translate(letters)[::-1])
+    rows = regressor.model_.predict(reversed_reads)
+    assert rows.y.isna().all()
+    assert rows.note.str.contains("no prediction: 100% of its reads").all()
+    assert not rows.note.str.contains("were not in the training table").any(), "said once"
+
+
 def test_intervals_are_empty_too_and_so_is_a_table_of_unknown_reads(regressor, new, tmp_path):
     saved = regressor.model_.models[0]
     interval = {"knots": [1.0], "scales": [1.0], "quantile": 1.0, "floor": None}
