@@ -21,9 +21,11 @@ IDS = [f"11.S{row:02d}" for row in range(SAMPLES)]
 ODD = 13
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick(quick_baselines: None) -> None:
-    """These reports are not about baselines."""
+@pytest.fixture(autouse=True)
+def _quick(quick_baselines: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These reports are not about baselines and have no figures."""
+    for name in ("target_figures", "sample_figures"):
+        monkeypatch.setattr(f"aam.report.page.{name}", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
