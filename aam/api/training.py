@@ -141,7 +141,7 @@ def _unjudged(folds: Training) -> str:
         return ""
     data, ids = folds.config.data, folds.study.table.sample_ids
     groups = _groups(data, not_none(folds.study.metadata), ids)
-    unit = data.group_column or "samples"
+    unit = f"groups of {data.group_column}" if data.group_column else "samples"
     reason = f"{groups} {unit} are too many for folds, and too few for a test subset, by default"
     if data.split is not None:
         reason = f"{data.split} holds no sample out"

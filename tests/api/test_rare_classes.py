@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -19,6 +21,7 @@ from aam.api.training import (
     supervise,
     with_kept_weights,
 )
+from aam.cli import main
 from aam.config import FineTuneConfig
 from aam.training.pretrain import Place
 from tests.refusals import refusal
@@ -178,3 +181,23 @@ def test_the_estimator_gives_the_class_no_probability():
     assert (shares[:, 1] == 0).all()
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     assert "unsure" not in fitted.predict(table)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "reason"),
+    [
+        (8, "", "8 groups of host are fewer than the 10 of folds by default"),
+        (12, "--test-size 0", "--test-size is 0"),
+    ],
+)
+def test_a_run_without_an_evaluation_says_so_last_and_first(tmp_path, capfd, hosts, more, reason):
+    metadata = study_of(hosts, rare="vaginal")
+    table_of(metadata).T.rename_axis("#OTU ID").to_csv(tmp_path / "t.tsv", sep="\t")
+    metadata.rename_axis("sample-id").to_csv(tmp_path / "m.tsv", sep="\t")
+    words = f"train --table {tmp_path}/t.tsv --metadata {tmp_path}/m.tsv --metadata-column birth "
+    words += f"--group-column host --rarefy-depth 500 --members presence {more}"
+    assert main([*words.split(), "--output-dir", str(tmp_path / "run")]) == 0
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last == f"No held-out evaluation: {reason}; --cv 5 tests each sample once"
+    page = re.sub("<[^>]*>", "", (tmp_path / "run/report.html").read_text())
+    assert f"{last}." in html.unescape(page)
