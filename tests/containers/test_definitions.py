@@ -188,7 +188,7 @@ def post(request, tmp_path):
     def steps(snapshot: str) -> str:
         (tmp_path / "aam").mkdir()
         values = {"PYTHON": "3.12", "INDEX": "", "PACKAGES": "", "SNAPSHOT": snapshot}
-        text = fill(section(DEFINITIONS[1], "post"), values).partition("\n    # pip")[0]
+        text = fill(section(DEFINITIONS[1], "post"), values).partition("\n    # The lock")[0]
         text = text.replace("/opt/aam", f"{tmp_path}/aam")
         return text if request.param == "definition" else shell_steps(text).removeprefix("RUN ")
 
