@@ -110,9 +110,9 @@ def fit_model(
     if place.world.is_main:
         if others := tuple(name for name in members if name != NETWORK):
             samples = Samples.of_study(study, study.rows(ids), saved.levels)
-            whole = (study.column(name, ids) for name in (data.group_column, data.study_column))
+            groups, studies = (study.column(x, ids) for x in (data.group_column, data.study_column))
             of_samples = None if weights is None else [weights[name] for name in ids]
-            blends = fit_blends(study, targets, samples, others, *whole, of_samples)
+            blends = fit_blends(study, targets, samples, others, groups, studies, of_samples)
             saved = replace(saved, blends=blends)
         if place.run is not None:
             save_models(place.folder, saved, fitted)

@@ -260,9 +260,11 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
             self.classes_, values = np.unique(np.asarray(y), return_inverse=True)
         else:
             values = np.asarray(y).astype(np.float64)
-        whole = (None if names is None else np.asarray(names, str) for names in (groups, studies))
+        groups, studies = (
+            None if names is None else np.asarray(names, str) for names in (groups, studies)
+        )
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
-        labelled = Labelled(Samples.of(X), values, *whole, weights)
+        labelled = Labelled(Samples.of(X), values, groups, studies, weights)
         if weights is not None:
             labelled = labelled.at(np.flatnonzero(weights > 0))
             values = labelled.values
@@ -380,7 +382,7 @@ def training_weights(labelled: Labelled, classes: int) -> Floats:
     weights = np.ones(len(labelled.values)) if labelled.weights is None else labelled.weights
     weights = weights * (len(weights) / weights.sum())
     if labelled.studies is None:
-        return weights
+        return np.asarray(weights)
     study = np.unique(labelled.studies, return_inverse=True)[1]
     if classes == 2:
         cell = 2 * study + labelled.values

@@ -364,8 +364,8 @@ class Forest:
         child = 2 * np.stack([right, left], axis=1).ravel()
         feature = np.where(is_leaf, 0, self.feature).astype(np.int64)
         threshold = np.where(is_leaf, np.inf, self.threshold)
-        twice = (np.repeat(part, 2) for part in (is_leaf, feature, threshold))
-        return (child, *twice, 2 * roots)
+        leaves, features, thresholds = (np.repeat(x, 2) for x in (is_leaf, feature, threshold))
+        return child, leaves, features, thresholds, 2 * roots
 
     def leaves(self, values: npt.NDArray[np.float32]) -> Rows:
         """The leaf [T, n] of each tree for samples with features [n, P].
