@@ -330,10 +330,11 @@ class Description(Part):
         return self
 
 
-def check_description(path: Path, value: Any) -> None:
-    """Raise `InputError` with every field of a description that is wrong, its value and why.
+def checked_description(path: Path, value: Any) -> dict[str, Any]:
+    """The fields of a description, integers as floats where numbers are real.
 
-    A model with targets of an earlier format is refused by its number.
+    Raises `InputError` with every field that is wrong, its value and why. A model with targets of
+    an earlier format is refused by its number.
     """
     is_dict = isinstance(value, dict)
     number = value.get("format") if is_dict else None
@@ -348,7 +349,7 @@ def check_description(path: Path, value: Any) -> None:
         notes = {name: notes[name] for name in notes if name in NotesPart.model_fields}
         value = {**value, "notes": notes}
     try:
-        Description.model_validate(value)
+        return Description.model_validate(value).model_dump(by_alias=True, exclude_unset=True)
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, each['loc'])) or 'the whole'} is {each['input']!r:.60}: "

@@ -27,7 +27,7 @@ from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_
 from aam.model.aam import Aam, HeadConfig
 from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
-from aam.predict.description import FORMAT, check_description
+from aam.predict.description import FORMAT, checked_description
 from aam.predict.estimator import Expected, Floats, Samples
 from aam.training.inference import Encoder
 
@@ -254,7 +254,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     description: Any = {}
     try:
         description = read_json(path / DESCRIPTION)
-        check_description(path / DESCRIPTION, description)
+        description = checked_description(path / DESCRIPTION, description)
         return _read_model(path, description, device)
     except (*DAMAGED, SafetensorError) as error:
         problems = [f"not a model this aam can read ({error})"]
