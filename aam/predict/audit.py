@@ -445,6 +445,11 @@ def _strata(goal: Column, classes: bool) -> Ints:
     return np.asarray(order * parts // len(order), np.int64)
 
 
+def single_valued(columns: Sequence[Column]) -> set[str]:
+    """Names of columns without a repeated value."""
+    return {column.name for column in columns if not column.is_repeated}
+
+
 def make_audit(
     study: Study,
     target: str | None,
@@ -489,6 +494,8 @@ def make_audit(
     view = overview([*columns, goal], kinds or {}, presence, _strata(goal, classes))
     *columns, goal = view.columns
     view = Overview(columns, None if view.subject == target else view.subject, view.within)
+    # Groups of one sample each keep nothing together.
+    group_column = None if group_column in single_valued(columns) else group_column
     group = group_column or view.subject
     groups = ids if group is None else metadata.groups(group, ids)
     units = np.unique(groups, return_inverse=True)[1]
@@ -549,7 +556,8 @@ def _danger(
     if split.alarms:
         exact = split.gain >= SAME and column.kind == "biology"
         return "same" if exact and not column.is_id else "split"
-    decided = column.is_repeated and share_decided(column.codes, design.goal.codes) >= SAME_CLASS
+    few_levels = column.has_levels and 2 * column.levels <= len(column.codes)
+    decided = few_levels and share_decided(column.codes, design.goal.codes) >= SAME_CLASS
     unscored = design.classes and np.isnan(split.value) and decided
     if few and (split.gain >= SUSPECT or unscored):
         return "suspect"
@@ -590,7 +598,8 @@ def _judged(
         rows.append(row)
     frame = _ordered(pd.DataFrame(rows, columns=COLUMNS))
     limit = noticeable(design.truth, design.units, design.tests)
-    if min(len(np.unique(design.units)) - LEAST_UNITS, np.ptp(design.split) - 2) < 0:
+    folds, groups = len(np.unique(design.split)), len(np.unique(design.units))
+    if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS:
         limit = np.inf
     advice = _recommendation(design, view, frame, fold, group)
     units, name = len(np.unique(design.units)), design.goal.name

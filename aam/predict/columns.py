@@ -64,6 +64,13 @@ WORDS = {kind: frozenset(text.split()) for kind, text in TEXTS.items()}
 SAMPLE_WORDS = frozenset({"sample", "probe", "specimen", "tube", "aliquot", "accession", "barcode"})
 SPLIT_WORDS = frozenset({"fold", "folds", "split", "subset"})
 WEAK_WORDS = frozenset({"name", "code", "id", "ids", "identifier", "nummer", "nr", "description"})
+STRONG = (
+    "sex gender geschlecht geslacht sexe sexo sesso age alter leeftijd edad idade bmi body diet"
+)
+STRONG_WORDS = frozenset(STRONG.split())
+JOINTS = frozenset(
+    {"of", "de", "du", "des", "da", "do", "di", "del", "at", "in", "since", "von", "der"}
+)
 PLACE_WORDS = frozenset({"class", "room", "team"})
 STUDIES = "study studie etude estudio estudo studio cohort kohorte cohorte project projekt projet"
 STUDY_WORDS = frozenset(STUDIES.split())
@@ -172,31 +179,45 @@ def read_column(metadata: Metadata, name: str, ids: Sequence[str]) -> Column:
 # --- what a column is ----------------------------------------------------------------------------
 
 
-def words_of(name: str) -> set[str]:
+def words_of(name: str) -> list[str]:
     """Return the words of a name in lower case without accents: host_subject_id, hostSubjectID."""
     letters = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).lower()
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return set(re.findall(r"[^\W\d_]+", plain.replace("ß", "ss")))
+    return re.findall(r"[^\W\d_]+", plain.replace("ß", "ss"))
+
+
+def _matches(word: str, vocabulary: frozenset[str], entire: bool) -> bool:
+    """Whether a word is in a vocabulary or, unless it must be `entire`, begins or ends with one."""
+    long = () if entire else tuple(part for part in vocabulary if len(part) >= SHORTEST)
+    return word in vocabulary or bool(long and (word.startswith(long) or word.endswith(long)))
 
 
 def is_named(name: str, vocabulary: frozenset[str], entire: bool = False) -> bool:
     """Whether a name contains a word of a vocabulary, also as the beginning or the end of a longer
-    word unless it must be the `entire` word.
+    word unless it must be an `entire` word.
     """
-    words = words_of(name)
-    long = () if entire else tuple(word for word in vocabulary if len(word) >= SHORTEST)
-    return bool(words & vocabulary) or any(
-        word.startswith(long) or word.endswith(long) for word in words if long
-    )
+    return any(_matches(word, vocabulary, entire) for word in words_of(name))
 
 
 def kind_by_name(name: str) -> Kind | None:
-    """Return what a column is by its name, None if no word of `WORDS` is in it."""
+    """Return what a column is by its name, None if no word of `WORDS` is in it.
+
+    The last word decides, before words such as "of": a delivery centre is a centre. Words such as
+    id decide alone only, sex and age in any place.
+    """
+    words = words_of(name)
+    end = next((place for place, word in enumerate(words) if place and word in JOINTS), len(words))
     for entire in (True, False):
-        for kind, vocabulary in WORDS.items():
-            if is_named(name, vocabulary, entire):
-                return kind
-    return None
+        if any(_matches(word, STRONG_WORDS, entire) for word in words):
+            return "biology"
+        kinds: list[Kind] = []
+        for word in [*words[:end][::-1], *words[end:]]:
+            kinds += [
+                kind for kind, text in WORDS.items() if _matches(word, text - WEAK_WORDS, entire)
+            ]
+        if kinds:
+            return kinds[0]
+    return "identity" if set(words) & WEAK_WORDS else None
 
 
 def nearest_samples(presence: sparse.csr_matrix) -> Ints:

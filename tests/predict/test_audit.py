@@ -223,3 +223,11 @@ def test_columns_have_advice():
     table, metadata, _ = study(14)
     _, audit = audit_of(table, metadata, "ph")
     assert columns_of(audit).columns[-1] == "advice"
+
+
+def test_groups_of_one_sample_each_are_no_groups():
+    table, metadata, _ = study(15)
+    metadata["one"] = [f"n{row}" for row in range(SAMPLES)]
+    config, audit = audit_of(table, metadata, "diet", group_column="one")
+    assert audit.group is None
+    assert "--group-column" not in train_command(config, audit)
