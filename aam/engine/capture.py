@@ -1,12 +1,15 @@
 """Steps of training captured as CUDA graphs (HIP graphs on AMD), one for each shape of a batch.
 
-A graph holds a whole step, from the forward pass to the optimizer. The host copies a batch and the
+A graph holds a whole step, from the forward pass to the optimizer; with several ranks one of the
+three parts between which they exchange (`aam.engine.ranks`). The host copies a batch and the
 learning rates, and starts the graph: the device no longer waits for the host between operations.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.device.distributed import World
+from aam.device.distributed import SINGLE, World
 from aam.device.measure import held_memory, memory_limit, peak_memory, reset_peak
 from aam.device.precision import Scaler
-from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
+from aam.engine.step import MicroBatch, Snapshot, StepOutcome, StepParts, take_parts, whole_step
 from aam.engine.task import Task
 from aam.errors import InputError
 from aam.options import TrainingOptions
@@ -97,18 +100,31 @@ def check_memory(held: int, peak: int, share: float, samples: int, limit: int) -
 
 
 @dataclass
-class _Graph:
-    """A captured step: where its batch and learning rates are read, and what it leaves."""
+class CapturedStep:
+    """A captured step: where its batch is read, its parts with the exchange after each but the
+    last, and what it leaves.
+    """
 
-    graph: Any
     inputs: list[Tensor]
+    graphs: list[Any]
+    exchanges: list[Callable[[], None]]
     names: tuple[str, ...]
     results: Tensor
+
+    def replay(self) -> None:
+        """Run the parts, and exchange between them."""
+        for graph, exchange in itertools.zip_longest(self.graphs, self.exchanges):
+            graph.replay()
+            if exchange is not None:
+                exchange()
 
 
 @dataclass(eq=False)
 class CapturedSteps:
     """Takes steps as `train_step` does, by graphs where the batch has a constant shape.
+
+    Of several ranks all capture a step or none does: their batches have the same shapes in the same
+    order, and they agree on memory, captures and the check.
 
     Attributes
     ----------
@@ -116,6 +132,10 @@ class CapturedSteps:
         `Task.shape` names the shapes that may be captured.
     optimizer : Optimizer
         Made with `capturable`.
+    parts : callable
+        Takes a step in parts, each of which is a graph; parameters as `train_step`.
+    world : World
+        The ranks that agree.
     graphs : dict
         By the shape of the batch.
     seen : set
@@ -125,7 +145,9 @@ class CapturedSteps:
 
     task: Task
     optimizer: Optimizer
-    graphs: dict[Hashable, _Graph] = field(default_factory=dict)
+    parts: Callable[..., StepParts] = whole_step
+    world: World = SINGLE
+    graphs: dict[Hashable, CapturedStep] = field(default_factory=dict)
     seen: set[Hashable] = field(default_factory=set)
     taken: int = 0
     is_right: bool | None = None
@@ -167,8 +189,14 @@ class CapturedSteps:
                 rate.fill_(float(group["lr"]))
                 group["lr"] = rate
 
+        def parts(window: Sequence[MicroBatch]) -> StepParts:
+            return self.parts(network, window, task, optimizer, scaler, world, max_grad_norm)
+
         def eager() -> StepOutcome:
-            return train_step(network, window, task, optimizer, scaler, world, max_grad_norm)
+            return take_parts(parts(window))
+
+        def captured() -> StepOutcome:
+            return self._replay(self.graphs[shape], window[0])
 
         self.taken += 1
         shape = task.shape(window[0].data) if len(window) == 1 and not scaler.is_enabled() else None
@@ -177,37 +205,25 @@ class CapturedSteps:
         if shape not in self.seen or self.taken <= WARM_UP:
             self.seen.add(shape)
             return self._measured(eager, window[0].data)
-
-        def captured() -> StepOutcome:
-            if shape not in self.graphs:
-                self._check_pools()
-                self.graphs[shape] = self._capture(eager_on, window[0])
-            return self._replay(self.graphs[shape], window[0])
-
-        def eager_on(micro: MicroBatch) -> StepOutcome:
-            return train_step(network, [micro], task, optimizer, scaler, world, max_grad_norm)
-
+        if shape not in self.graphs and not self._is_captured(shape, parts, window[0]):
+            return eager()
         if self.is_right is None:
             self._judge(network, eager, captured)
             return eager()
-        try:
-            return captured()
-        except RuntimeError as error:
-            if shape in self.graphs or not self.falls_back:
-                raise
-            # Another shape than those before: its capture has changed nothing.
-            self._refuse(str(error).splitlines()[0])
-            return eager()
+        return captured()
 
     def _measured(self, eager: Callable[[], StepOutcome], batch: Any) -> StepOutcome:
         """Take a step, and refuse the batches of the run where the largest would not fit."""
         task, device = self.task, self.task.device
-        held = int(torch.cuda.memory_allocated(device))
+        before = int(torch.cuda.memory_allocated(device))
         reset_peak(device)
         outcome = eager()
-        share, peak = task.share_of_largest(batch), peak_memory(device)
-        limit = memory_limit(device, MOST_MEMORY)
-        check_memory(held, peak, share, task.samples(batch), limit)
+        sizes = [before, peak_memory(device), -memory_limit(device, MOST_MEMORY)]
+        # The rank with the least room decides for all.
+        agreed = self.world.largest_values(torch.tensor(sizes, dtype=torch.int64))
+        held, peak, limit = (abs(size) for size in agreed.tolist())
+        share = task.share_of_largest(batch)
+        check_memory(held, peak, share, task.samples(batch) // self.world.size, limit)
         self.needed = max(self.needed, int((peak - held) / share))
         return outcome
 
@@ -228,43 +244,78 @@ class CapturedSteps:
         self.graphs.clear()
         log.warning("steps are not captured as graphs: %s", reason)
 
+    def _is_captured(
+        self, shape: Hashable, parts: Callable[[Sequence[MicroBatch]], StepParts], micro: MicroBatch
+    ) -> bool:
+        """Capture a step on batches of a shape, on all ranks or on none."""
+        problem: RuntimeError | None = None
+        try:
+            self._check_pools()
+            self.graphs[shape] = self._capture(parts, micro)
+        except RuntimeError as error:
+            problem = error
+        # No rank has exchanged anything yet, so none waits for one that fails.
+        if not self.world.any(problem is not None):
+            return True
+        if problem is not None and not self.falls_back:
+            raise problem
+        elsewhere = "another rank cannot capture them"
+        self._refuse(elsewhere if problem is None else str(problem).splitlines()[0])
+        return False
+
     def _judge(
         self, network: nn.Module, eager: Callable[[], object], captured: Callable[[], object]
     ) -> None:
         """Compare captured with eager steps, as far as eager steps agree with each other."""
         compare = partial(difference_of_steps, network, self.optimizer, self.task.device, eager)
         try:
-            noise, apart = compare(eager), compare(captured)
+            differences = torch.tensor([compare(eager), compare(captured)], dtype=torch.float64)
         except RuntimeError as error:
+            if self.world.size > 1:
+                # The other ranks wait for this one.
+                raise
             self._refuse(str(error).splitlines()[0])
             return
+        noise, apart = self.world.largest_values(differences.nan_to_num(nan=math.inf)).tolist()
         reason = f"the weights differ by {apart:.2g} after {GATE_STEPS} steps from eager steps"
-        self.is_right = apart < max(GATE_TOLERANCE, GATE_FACTOR * noise)
+        self.is_right = apart < max(GATE_TOLERANCE, GATE_FACTOR * noise) < math.inf
         if self.is_right:
             log.info("steps are captured as graphs (%s)", reason)
         else:
             self._refuse(f"{reason}, and those by {noise:.2g} from each other")
 
-    def _capture(self, step: Callable[[MicroBatch], StepOutcome], micro: MicroBatch) -> _Graph:
+    def _capture(
+        self, step: Callable[[Sequence[MicroBatch]], StepParts], micro: MicroBatch
+    ) -> CapturedStep:
         """Capture a step on batches of one shape, without running it."""
         tensors = self.task.tensors(micro.data)
         inputs = {name: value.clone() for name, value in tensors.items()}
         static = micro._replace(data=self.task.with_tensors(micro.data, inputs))
         self.optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize(self.task.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            outcome = step(static)
-            values = [value for pair in outcome.terms.values() for value in pair]
-            results = torch.stack([value.double() for value in (*values, outcome.nonfinite)])
-        self.pool = graph.pool() if self.pool is None else self.pool
-        return _Graph(graph, list(inputs.values()), tuple(outcome.terms), results)
+        parts, graphs, exchanges, results = step([static]), [], [], None
+        while results is None:
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1], pool=self.pool):
+                try:
+                    exchanges.append(next(parts))
+                except StopIteration as end:
+                    names, results = _results_of(end.value)
+            self.pool = graphs[-1].pool() if self.pool is None else self.pool
+        return CapturedStep([*inputs.values()], graphs, exchanges, names, results)
 
-    def _replay(self, captured: _Graph, micro: MicroBatch) -> StepOutcome:
+    def _replay(self, captured: CapturedStep, micro: MicroBatch) -> StepOutcome:
         """Run a captured step on a batch."""
         torch._foreach_copy_(captured.inputs, list(self.task.tensors(micro.data).values()))
-        captured.graph.replay()
+        captured.replay()
         # The next replay writes over the results.
         *values, nonfinite = captured.results.clone().unbind()
         pairs = zip(values[::2], values[1::2], strict=True)
         return StepOutcome(dict(zip(captured.names, pairs, strict=True)), nonfinite > 0)
+
+
+def _results_of(outcome: StepOutcome) -> tuple[tuple[str, ...], Tensor]:
+    """Return the names of the terms of a step, and all numbers that it leaves."""
+    values = [value for pair in outcome.terms.values() for value in pair]
+    results = torch.stack([value.double() for value in (*values, outcome.nonfinite)])
+    return tuple(outcome.terms), results

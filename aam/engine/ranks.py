@@ -8,7 +8,7 @@ pass, optimizer. Gradients need no other exchange (`Task.joint_losses`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,17 +22,16 @@ from aam.device.precision import Scaler
 from aam.engine.step import (
     MicroBatch,
     StepOutcome,
+    StepParts,
     nonfinite_flag,
     optimizer_step,
     sum_terms,
+    take_parts,
     total_loss,
     window_counts,
 )
 from aam.engine.task import Encoded, Task
 from aam.options import not_none
-
-# The parts of a step: what is yielded exchanges between ranks, and the next part relies on it.
-StepParts = Generator[Callable[[], None], None, StepOutcome]
 
 # Bytes at which a tensor starts in a message, and numbers at which one starts among gradients.
 ALIGNMENT, ALIGNED_NUMBERS = 16, 4
@@ -203,17 +202,6 @@ def _total_counts(counts: Tensor, task: Task) -> dict[str, Tensor]:
     """Return the sums of the counts of all ranks, which stand one rank after the other."""
     sums = counts.view(-1, len(task.loss_names)).sum(dim=0)
     return dict(zip(task.loss_names, sums.unbind(), strict=True))
-
-
-def take_parts(parts: StepParts) -> StepOutcome:
-    """Take the parts of a step one after the other, with what ranks exchange between them."""
-    while True:
-        try:
-            exchange = next(parts)
-        except StopIteration as end:
-            outcome: StepOutcome = end.value
-            return outcome
-        exchange()
 
 
 def gathered_now(encoded: Encoded, world: World) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,6 +105,27 @@ def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
         nn.utils.clip_grads_with_norm_(part.parameters(), max_grad_norm, norm)
         norms.append(norm)
     return torch.stack(norms).sum()
+
+
+# A step in parts: what is yielded exchanges between ranks, and the next part relies on it.
+StepParts = Generator[Callable[[], None], None, StepOutcome]
+
+
+def take_parts(parts: StepParts) -> StepOutcome:
+    """Take the parts of a step one after the other, with what ranks exchange between them."""
+    while True:
+        try:
+            exchange = next(parts)
+        except StopIteration as end:
+            outcome: StepOutcome = end.value
+            return outcome
+        exchange()
+
+
+def whole_step(*arguments: Any) -> StepParts:
+    """Take a step by `train_step` as one part, between which nothing is exchanged."""
+    yield from ()
+    return train_step(*arguments)
 
 
 def train_step(

@@ -35,6 +35,7 @@ from aam.engine.step import (
     load_optimizer_state,
     optimizer_state,
     train_step,
+    whole_step,
 )
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
@@ -122,11 +123,7 @@ class Trainer:
             self.network = parallelize(task.network, self.runtime, self.step_world, task.blocks())
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = task.configure_optimizer(options)
-        self.take: Callable[..., StepOutcome] = train_step
-        if task.shares_vectors:
-            self.take = RankSteps(task)
-        elif self.device.type == "cuda" and self.world.size == 1:
-            self.take = CapturedSteps(task, self.optimizer)
+        self.take: Callable[..., StepOutcome] = self._steps()
         epoch_steps = math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
         self.total_steps = epoch_steps * options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if options.ema_decay > 0 else {}
@@ -139,6 +136,16 @@ class Trainer:
         # Of the losses in this epoch and since the last record.
         self.means = {name: RunningMeans(task.loss_names) for name in ("epoch", "recent")}
 
+    def _steps(self) -> Callable[..., StepOutcome]:
+        """Return what takes a step: in graphs, or as several ranks do, or both."""
+        task, is_joint = self.task, self.task.shares_vectors
+        rank_steps = RankSteps(task) if is_joint else None
+        may_capture = self.device.type == "cuda" and not self.runtime.no_capture
+        if may_capture and (is_joint or self.world.size == 1):
+            parts = whole_step if rank_steps is None else rank_steps.parts
+            return CapturedSteps(task, self.optimizer, parts, self.step_world)
+        return train_step if rank_steps is None else rank_steps
+
     def path(self) -> str:
         """Path that the steps take, in words: captured, compiled or eager, and why."""
         if isinstance(self.take, CapturedSteps):
@@ -148,6 +155,8 @@ class Trainer:
         elif self.step_world.size > 1:
             wrapper = "FSDP2" if self.runtime.fsdp else "DDP"
             reason = f"{self.step_world.size} ranks with {wrapper}"
+        elif self.runtime.no_capture:
+            reason = "--no-capture"
         else:
             reason = "graphs need a GPU"
         path = f"eager ({reason})" if reason else "captured as graphs, if they pass a check"

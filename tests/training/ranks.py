@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
 from aam.data.loader import Collation, Loader
 from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
+from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import State, broadcast_state, load, save
+from aam.engine.ranks import RankSteps
 from aam.engine.trainer import Trainer
+from aam.errors import InputError
 from aam.files.tensors import write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import RunConfig
@@ -31,6 +35,7 @@ from aam.training.inference import AsvVectors
 from aam.training.pretrain import AmpliconTask
 from tests.data.labels import labelled
 from tests.data.studies import make_study, random_tree
+from tests.graphs import stand_in
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
@@ -45,6 +50,8 @@ EVERYTHING = HeadConfig("weighted", (0.5, 0.2), True, 2, (3,), (4, 3), 1, ADDED)
 AVERAGED = {**ACCUMULATED, "ema_decay": 0.9}
 # Batches of constant shape on several ranks, of exact shape on one.
 CONSTANT = {"constant": True}
+# The same in graphs, which a CPU records and replays.
+CAPTURED = {**CONSTANT, "captured": True}
 # Heads, options of training, options of the process group.
 CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "pretraining": (UNIFRAC, {}, {}),
@@ -56,6 +63,8 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "constant": (UNIFRAC, {}, CONSTANT),
     "constant, everything": (EVERYTHING, AVERAGED, CONSTANT),
     "constant, without distances": (HeadConfig(None, counts=True), {}, CONSTANT),
+    "captured": (UNIFRAC, {}, CAPTURED),
+    "captured, everything": (EVERYTHING, {"ema_decay": 0.9}, CAPTURED),
     "frozen": (CONDITIONED, {"count_penalty": 0.0}, {"frozen": True}),
     "ddp": (UNIFRAC, {}, {"no_capture": True}),
     "sharded": (UNIFRAC, {}, {"fsdp": True}),
@@ -85,6 +94,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     """The case `name` on all ranks: 22 samples train, in three steps an epoch, 6 validate."""
     heads, train, runtime = CASES[name]
     frozen, constant = runtime.get("frozen", False), runtime.get("constant", False)
+    captured = runtime.get("captured", False)
     runtime = runtime if world.size > 1 and not (frozen or constant) else {}
     supervised = heads.n_targets or heads.n_classes
     weights = ("1", "0.5", "2.5") if heads.n_classes else ()
@@ -117,7 +127,11 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     if constant and world.size > 1:
         task.use_constant_shapes()
         assert task.capacities is not None
-    return Trainer(task, config.train, config.runtime, world)
+    trainer = Trainer(task, config.train, config.runtime, world)
+    if captured and world.size > 1:
+        stand_in(pytest.MonkeyPatch())
+        trainer.take = CapturedSteps(task, trainer.optimizer, RankSteps(task).parts, world)
+    return trainer
 
 
 def run(name: str, world: World, folder: Path) -> None:
@@ -126,6 +140,9 @@ def run(name: str, world: World, folder: Path) -> None:
     trainer = trainer_of(name, world)
     trainer.on_record = records.append
     fit(trainer, world, folder)
+    if isinstance(trainer.take, CapturedSteps):
+        assert trainer.take.is_right
+        assert [len(step.graphs) for step in trainer.take.graphs.values()][:1] == [3]
     if world.is_main:
         (folder / "records.json").write_text(json.dumps(records))
 
@@ -158,13 +175,55 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
     fit(trainer, world, folder)
 
 
+class Off:
+    """A step in graphs that moves a weight as no eager step does."""
+
+    def __init__(self, take: CapturedSteps) -> None:
+        self.replay = take._replay
+        self.weight = next(take.task.model.parameters())
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Take the step."""
+        outcome = self.replay(*arguments)
+        with torch.no_grad():
+            self.weight.mul_(1.01)
+        return outcome
+
+
+def no_graph(*_: Any) -> None:
+    """Fail as torch does."""
+    raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+
+def run_with(fault: str, world: World, folder: Path) -> None:
+    """Train in graphs with a fault of rank 1 only, and write what each rank made of it."""
+    trainer = trainer_of("captured", world, epochs=3)
+    take, patch = trainer.take, pytest.MonkeyPatch()
+    if world.rank == 1 and fault == "capture":
+        patch.setattr(take, "_capture", no_graph)
+    elif world.rank == 1 and fault == "gate":
+        patch.setattr(take, "_replay", Off(take))
+    elif world.rank == 1:
+        patch.setattr("aam.engine.capture.memory_limit", lambda *_: 10**6)
+    try:
+        trainer.fit()
+        end = float(sum(value.double().sum() for value in trainer.last_weights.values()))
+    except InputError as error:
+        end = str(error)
+    facts = {"is_right": take.is_right, "steps": trainer.progress.step, "end": end}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"rank{world.rank}.json").write_text(json.dumps(facts))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     out = Path(sys.argv[1])
     with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
         for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
-            if len(sys.argv) > 3:
+            if case in ("capture", "gate", "memory"):
+                run_with(case, everyone, out / case)
+            elif len(sys.argv) > 3:
                 run_on(case, everyone, Path(sys.argv[3]) / case, out / case)
             else:
                 run(case, everyone, out / case)

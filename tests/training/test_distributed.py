@@ -18,7 +18,8 @@ from tests.training.ranks import CASES
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "ranks.py"
-ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
+ON = ("pretraining", "both, accumulated", "classes, average", "captured", "ddp", "sharded")
+ON += ("sharded, accumulated",)
 # Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of
 # other sizes, so results differ by rounding. Float64 shows that nothing but rounding differs.
 OF_WEIGHTS, OF_RECORDS = 1e-12, 1e-13
@@ -90,3 +91,25 @@ def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_p
     for case in ON:
         difference = apart(tmp_path / "ran" / case, runs[4] / case)
         assert difference == 0 if size == 4 else difference < OF_WEIGHTS, case
+
+
+@pytest.fixture(scope="module")
+def faults(run_ranks, tmp_path_factory) -> Path:
+    """What two ranks made of faults of one of them."""
+    folder = tmp_path_factory.mktemp("faults")
+    run_ranks(2, SCRIPT, folder, "capture;gate;memory")
+    return folder
+
+
+@pytest.mark.parametrize("fault", ["capture", "gate"])
+def test_where_one_rank_cannot_use_graphs_all_take_eager_steps(faults, fault):
+    ranks = [json.loads((faults / fault / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+    assert ranks[0] == ranks[1]
+    assert ranks[0]["is_right"] is False
+    assert ranks[0]["steps"] == 9
+
+
+def test_where_one_rank_lacks_memory_all_refuse_the_batch_size(faults):
+    for rank in (0, 1):
+        end = json.loads((faults / "memory" / f"rank{rank}.json").read_text())["end"]
+        assert end.startswith("--batch-size: the largest batches need about")
