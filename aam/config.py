@@ -564,6 +564,8 @@ class ProfileConfig:
 
     what: Profiled = option("step", PROFILED, "{step,memory,batch-size}", positional=True)
     steps: PositiveInt = option(20, "Number of measured steps.")
+    constant_shapes: bool = option(False, "Batches of constant shape, as on a GPU.")
+    ranks: PositiveInt = option(1, "Number of processes whose step is counted too.")
     rocprof: Path | None = path("CSV file or folder of rocprofv3.")
     baseline: Path | None = path("Earlier profile.json to compare with.")
     data: DataConfig = section(DataConfig(), ("table",), names(DataConfig, of="studies"))

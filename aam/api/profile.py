@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from aam.api.machine_report import read_baseline, write_report
 from aam.config import PretrainConfig, ProfileConfig
-from aam.device import measure
+from aam.device import attention, measure
+from aam.device.distributed import SINGLE, World, process_group, start_ranks
+from aam.device.environment import rank_of
 from aam.device.platform import Facts, choose_device, device_name
 from aam.device.precision import resolve_precision
 from aam.engine.run import describe
-from aam.errors import InputError
+from aam.errors import InputError, RunError
+from aam.files.atomic import read_json, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.options import RunConfig, files_read, not_none, to_dict
+from aam.options import LARGEST, RunConfig, files_read, not_none, to_dict
 from aam.training.decisions import (
+    PretrainingSteps,
     batch_of_most_asvs,
     largest_fitting_batch,
     make_steps,
@@ -26,16 +35,81 @@ from aam.training.decisions import (
 )
 
 WARM_UP = 2
+# What one of several ranks counts, until it is read.
+RANK_NUMBERS = "ranks.json"
 
 
-def measure_steps(config: PretrainConfig, repeats: int) -> Facts:
+def prepared_steps(
+    config: PretrainConfig, constant: bool, world: World = SINGLE
+) -> PretrainingSteps:
+    """Return steps of pretraining, with `constant` in batches of constant shape, all of whose ASVs
+    are encoded at once.
+    """
+    if constant:
+        at_once = config.runtime.asv_chunk_size or LARGEST
+        config = replace(config, runtime=replace(config.runtime, asv_chunk_size=at_once))
+    steps = make_steps(config, world=world)
+    if constant:
+        steps.task.use_constant_shapes()
+    return steps
+
+
+@contextlib.contextmanager
+def attention_of_gpu(constant: bool) -> Iterator[None]:
+    """Let a CPU compute attention by one operation, as a GPU does, if `constant`."""
+    limits = dict(attention.SHORT)
+    if constant:
+        attention.SHORT.clear()
+    try:
+        yield
+    finally:
+        attention.SHORT.update(limits)
+
+
+def count_on_ranks(config: ProfileConfig, folder: Path) -> Facts:
+    """Return the numbers of `step_numbers` of one of several ranks, which are started here.
+
+    Raises
+    ------
+    RunError
+        A rank fails.
+    """
+    words = ["profile", "--config", str(folder / RUN)]
+    processes = start_ranks(config.ranks, words, "aam")
+    try:
+        statuses = [process.wait() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(statuses):
+        raise RunError(f"--ranks {config.ranks}: the processes ended with {statuses}")
+    numbers: Any = read_json(folder / RANK_NUMBERS)
+    (folder / RANK_NUMBERS).unlink()
+    return dict(numbers)
+
+
+def _count_as_rank(config: ProfileConfig, training: PretrainConfig) -> None:
+    """Take steps as one of several ranks; the first of them writes its numbers."""
+    runtime = replace(training.runtime, distributed=True)
+    constant = attention_of_gpu(config.constant_shapes)
+    with process_group(runtime) as world, constant:
+        training = replace(training, runtime=runtime)
+        steps = prepared_steps(training, config.constant_shapes, world)
+        steps.take(WARM_UP, 0)
+        numbers = step_numbers(steps, steps.take(config.steps, 1)[1])
+        if world.is_main:
+            path = not_none(config.runtime.output_dir) / RANK_NUMBERS
+            write_text(path, json.dumps({"ranks": world.size, **numbers}))
+
+
+def measure_steps(config: PretrainConfig, repeats: int, constant: bool = False) -> Facts:
     """Return speed, memory, arithmetic and stages of training steps.
 
     ``samples_per_s`` is the median over `repeats` steps without timers, ``share`` the rate of
     arithmetic over that of a matrix product in the same precision, ``accounted`` the share of the
     wall time in ``stages`` (mean seconds); ``peak_bytes`` includes the epoch's largest batch.
     """
-    steps = make_steps(config)
+    steps = prepared_steps(config, constant)
     wide = steps.task.config.model.trains_in_bf16
     # On a CPU float32, as a product in fp16 takes minutes there.
     on_cpu = steps.device.type == "cpu"
@@ -77,10 +151,16 @@ def _print_steps(measured: Facts) -> None:
     speed, peak = measured["samples_per_s"], measured["peak_bytes"] / 1e9
     print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s")
     print(f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}")
-    operations, waits = measured["operations_per_step"], measured["host_waits_per_step"]
-    shapes = f"{measured['distinct_shapes']} shapes in {measured['steps']} steps"
-    print(f"{operations} operations, {waits} host waits; {shapes}, {measured['graphs']} graphs")
+    print(_counts(measured, measured["steps"]))
+    if of_ranks := measured.get("of_ranks"):
+        print(f"{of_ranks['ranks']} ranks: {_counts(of_ranks, measured['steps'])}")
     print(f"{peak:.2f} GB of memory at most")
+
+
+def _counts(numbers: Facts, steps: int) -> str:
+    operations, waits = numbers["operations_per_step"], numbers["host_waits_per_step"]
+    shapes = f"{numbers['distinct_shapes']} shapes in {steps} steps, {numbers['graphs']} graphs"
+    return f"{operations} operations, {waits} host waits; {shapes}"
 
 
 # Names of attention kernels: of AOTriton, of CK and CUTLASS, and of flash attention.
@@ -123,6 +203,11 @@ def kernel_table(kernels: Mapping[str, float]) -> list[str]:
 
 def profile(config: ProfileConfig) -> None:
     """Run `aam profile`: print what was measured and write profile.json to ``--output-dir``."""
+    runtime = RunConfig(**vars(config.runtime))
+    training = PretrainConfig(config.data, config.model, config.train, runtime)
+    if config.ranks > 1 and rank_of(os.environ) is not None:
+        _count_as_rank(config, training)
+        return
     baseline = read_baseline(config.baseline)
     kernels = {} if config.rocprof is None else read_kernels(config.rocprof)
     folder = not_none(config.runtime.output_dir)
@@ -132,15 +217,16 @@ def profile(config: ProfileConfig) -> None:
     about = describe("profile", to_dict(config), files, {})
     folder.mkdir(parents=True, exist_ok=True)
     output.begin(about)
-    runtime = RunConfig(**vars(config.runtime))
-    training = PretrainConfig(config.data, config.model, config.train, runtime)
     if config.what == "memory":
         measure.memory_profiled(lambda _: make_steps(training).take(config.steps, 0), config)
         return
     device = device_name(choose_device(config.runtime.device))
     report: Facts = {"what": config.what, "device": device, "torch": torch.__version__}
     if config.what == "step":
-        report |= measure_steps(training, config.steps)
+        with attention_of_gpu(config.constant_shapes):
+            report |= measure_steps(training, config.steps, config.constant_shapes)
+        if config.ranks > 1:
+            report["of_ranks"] = count_on_ranks(config, folder)
         _print_steps(report)
         if kernels:
             report["kernels"] = kernels

@@ -33,6 +33,9 @@ from aam.engine.step import (
 from aam.engine.task import Encoded, Task
 from aam.options import not_none
 
+# Parts of a step of several ranks: forward pass, losses, optimizer.
+RANK_PARTS = 3
+
 # Bytes at which a tensor starts in a message, and numbers at which one starts among gradients.
 ALIGNMENT, ALIGNED_NUMBERS = 16, 4
 

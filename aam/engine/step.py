@@ -322,13 +322,19 @@ class Snapshot:
 
 @dataclass(eq=False)
 class StepRunner:
-    """Runs single steps of a task outside a run and keeps their losses."""
+    """Runs single steps of a task outside a run and keeps their losses.
+
+    With several ranks each of them takes every step: `take_step` has the parameters of
+    `train_step`.
+    """
 
     task: Task
     optimizer: Optimizer
     scaler: Scaler = UNSCALED
     max_grad_norm: float = 1.0
     losses: list[Tensor] = field(default_factory=list)
+    world: World = SINGLE
+    take_step: Callable[..., StepOutcome] = train_step
 
     @property
     def device(self) -> torch.device:
@@ -342,11 +348,15 @@ class StepRunner:
 
     def step(self, batch: Any, number: int = 0) -> None:
         """Take one step on one batch; `number` names it for the task."""
-        window = [MicroBatch(self.task.prepare(batch, number), number)]
-        how = self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm
-        outcome = train_step(self.task.network, window, *how)
+        outcome = self.step_on(self.task.prepare(batch, number), number)
         with stage("losses"):
             self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
+
+    def step_on(self, prepared: Any, number: int = 0) -> StepOutcome:
+        """Take one step on a prepared batch."""
+        window, task = [MicroBatch(prepared, number)], self.task
+        arguments = (task, self.optimizer, self.scaler, self.world, self.max_grad_norm)
+        return self.take_step(task.network, window, *arguments)
 
     def peak_bytes(self, batch: Any) -> int:
         """Return the peak bytes of two steps on a batch, those of the optimizer included."""

@@ -25,14 +25,9 @@ from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
 from aam.device.probe import ProbeSpec, machine_facts, verdict
+from aam.engine.ranks import RANK_PARTS, RankSteps
 from aam.engine.run import earlier_decisions
-from aam.engine.step import (
-    MicroBatch,
-    StepRunner,
-    batch_and_accumulation,
-    largest_batch,
-    train_step,
-)
+from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import RunError
 from aam.model.aam import Aam, HeadConfig
 from aam.options import to_dict
@@ -91,7 +86,7 @@ class PretrainingSteps(StepRunner):
 
 
 def make_steps(
-    config: NetworkOptions, task_class: type[AmpliconTask] = AmpliconTask
+    config: NetworkOptions, task_class: type[AmpliconTask] = AmpliconTask, world: World = SINGLE
 ) -> PretrainingSteps:
     """Return everything that a step of pretraining on all samples needs, or of another task.
 
@@ -104,7 +99,7 @@ def make_steps(
     study = make_study(inputs, data, model.max_bp, config.runtime.seed)
     config = replace(config, model=replace(model, max_bp=model.max_bp or study.longest))
     targets = int(isinstance(config, FineTuneConfig))
-    return steps_of(config, study, device, targets, task_class)
+    return steps_of(config, study, device, targets, task_class, world)
 
 
 def steps_of(
@@ -113,6 +108,7 @@ def steps_of(
     device: torch.device,
     targets: int = 0,
     task_class: type[AmpliconTask] = AmpliconTask,
+    world: World = SINGLE,
 ) -> PretrainingSteps:
     """Return steps on all samples of a study, with a head for this number of numeric targets."""
     if targets:
@@ -125,9 +121,13 @@ def steps_of(
         model = Aam(config.model, study.depth, heads, study.reference_width).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
-    task = task_class(model, config, *pretraining_loaders(study, (rows, rows[:0]), config), device)
+    loaders = pretraining_loaders(study, (rows, rows[:0]), config, world)
+    task = task_class(model, config, *loaders, device, world=world)
     optimizer, scaler = task.configure_optimizer(config.train), make_scaler(config.runtime, device)
-    return PretrainingSteps(task, optimizer, scaler, config.train.max_grad_norm)
+    steps = PretrainingSteps(task, optimizer, scaler, config.train.max_grad_norm, world=world)
+    if task.shares_vectors:
+        steps.take_step = RankSteps(task)
+    return steps
 
 
 def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[str, int]:
@@ -137,17 +137,17 @@ def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[st
     -------
     dict
         ``operations_per_step`` that start a kernel, ``host_waits_per_step``, ``distinct_shapes`` of
-        the batches, ``graphs`` (shapes that can be captured).
+        the batches, ``graphs`` (one for each shape that can be captured, three with several ranks).
     """
     task = steps.task
     prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
     with steps.restored(), Trace() as trace:
-        arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
-        train_step(task.network, [MicroBatch(prepared[0], 0)], *arguments)
+        steps.step_on(prepared[0])
     shapes = {batch.batch.shape() for batch in prepared}
-    graphs = {task.shape(batch) for batch in prepared} - {None}
+    captured = {task.shape(batch) for batch in prepared} - {None}
     host = {"operations_per_step": len(trace.operations), "host_waits_per_step": trace.waits}
-    return {**host, "distinct_shapes": len(shapes), "graphs": len(graphs)}
+    graphs = len(captured) * (RANK_PARTS if task.shares_vectors else 1)
+    return {**host, "distinct_shapes": len(shapes), "graphs": graphs}
 
 
 # --- the largest batch, and the memory of a step -----------------------------------------------

@@ -310,10 +310,11 @@ class AmpliconTask(Task):
 
     def compile_losses(self, backend: str) -> None:
         """Let a compiler of torch make one graph of forward pass and losses for each constant
-        shape; without constant shapes only the blocks of the encoders are compiled.
+        shape; without constant shapes, and with several ranks, only the blocks of the encoders are
+        compiled.
         """
         self.compiler = backend
-        if self.capacities is None:
+        if self.capacities is None or self.shares_vectors:
             self.compiles_blocks = True
             self.model.compile_encoders(backend)
             return
