@@ -4,10 +4,11 @@ the compiler.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -41,6 +42,37 @@ PREPARING = ("data wait", "UniFrac", "transfer")
 STAGES = (*PREPARING, "ASV encoder", "sample encoder", "losses", "backward", "optimizer")
 
 
+@contextlib.contextmanager
+def encoder_stages(network: Aam) -> Iterator[None]:
+    """Mark the stages of both encoders while the context lasts, by hooks of torch.
+
+    The ASV encoder works from the call of the network to that of its sample encoder.
+    """
+    opened = contextlib.ExitStack()
+
+    def end(*_: Any) -> None:
+        opened.close()
+
+    def begin(name: str, *_: Any) -> None:
+        end()
+        opened.enter_context(stage(name))
+
+    with contextlib.ExitStack() as hooks:
+        sample = network.sample
+        stages = {
+            network: "ASV encoder",
+            sample: "sample encoder",
+            sample.contents: "sample encoder",
+        }
+        for module, name in stages.items():
+            hooks.callback(module.register_forward_pre_hook(partial(begin, name)).remove)
+            hooks.callback(module.register_forward_hook(end).remove)
+        try:
+            yield
+        finally:
+            end()
+
+
 @dataclass(eq=False)
 class PretrainingSteps(StepRunner):
     """Steps of `aam pretrain`: loader, masks, network, losses and optimizer of the real run."""
@@ -71,16 +103,8 @@ class PretrainingSteps(StepRunner):
 
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        methods = {"encode_asvs": "ASV encoder", "encode_samples": "sample encoder"}
-        plain = {method: getattr(Aam, method) for method in methods}
-        for method, name in methods.items():
-            setattr(Aam, method, stage(name)(plain[method]))
-        try:
-            with StageTimer(self.device, STAGES) as taken:
-                wall = sum(self.take(number, epoch)[0])
-        finally:
-            for method, function in plain.items():
-                setattr(Aam, method, function)
+        with encoder_stages(self.model), StageTimer(self.device, STAGES) as taken:
+            wall = sum(self.take(number, epoch)[0])
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 

@@ -31,10 +31,21 @@ def test_stages_add_up_to_the_step_and_leave_the_network(study, small_pretrainin
     config: PretrainConfig = small_pretraining(study, {}, batch_size=6)
     steps = make_steps(config)
     measured = steps.stages(2, 0)
-    assert not vars(steps.model).keys() & {"encode_asvs", "encode_samples"}
+    modules = (steps.model, steps.model.sample)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
     assert set(measured["stages"]) == set(STAGES)
     assert all(measured["stages"][name] > 0 for name in STAGES)
     assert 0.5 < measured["accounted"] <= 1
+
+
+def test_stages_end_with_the_step_that_fails(study, small_pretraining, monkeypatch):
+    steps = make_steps(small_pretraining(study, {}, batch_size=6))
+    monkeypatch.setattr(steps.model.sample.contents, "forward", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        steps.stages(1, 0)
+    assert not steps.model._forward_hooks
+    monkeypatch.undo()
+    assert steps.stages(1, 0)["stages"]["ASV encoder"] > 0
 
 
 def test_the_numbers_of_a_step_belong_together(study, small_pretraining):
