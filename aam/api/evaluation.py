@@ -323,7 +323,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
 # --- before and after a model --------------------------------------------------------------------
 
 
-def whole_audit(config: AuditConfig, table: Any, metadata: Any) -> Audit:
+def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
     """The audit of the samples that have a value of the target, or of the columns of all."""
     target, data = config.metadata_column, config.data
     targets = () if target is None else (target,)
@@ -384,7 +384,7 @@ def audit(
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
-    return columns_of(whole_audit(config, table, metadata))
+    return columns_of(_audited(config, table, metadata))
 
 
 def columns_of(audit: Audit) -> pd.DataFrame:
@@ -406,7 +406,7 @@ def train_command(config: AuditConfig, audit: Audit) -> str:
 
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
-    result = whole_audit(config, config.table, config.metadata)
+    result = _audited(config, config.table, config.metadata)
     for line in warnings_of(result):
         write_line(line)
     table = audit_table(result, with_advice=False, most=MOST_ROWS)

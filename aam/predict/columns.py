@@ -338,11 +338,16 @@ def overview(
 
 
 def _is_name(column: Column) -> bool:
-    """Whether values can be those of a column of names: not few for many samples, no fractions."""
+    """Whether values can be those of a column of names: not few for many samples, no fractions.
+
+    A column that is called code or name holds names only if few samples have the same.
+    """
     known = int((column.codes >= 0).sum())
-    strong = is_named(column.name, WORDS["identity"] - WEAK_WORDS)
-    many = column.levels >= LEAST_SUBJECTS or (strong and known < LEAST_SUBJECTS**2)
-    return column.has_levels and (many or column.levels == known)
+    if not column.has_levels or column.levels == known:
+        return column.has_levels
+    if is_named(column.name, WORDS["identity"] - WEAK_WORDS):
+        return column.levels >= LEAST_SUBJECTS or known < LEAST_SUBJECTS**2
+    return _can_be_subjects(column)
 
 
 def _kind_by_data(column: Column) -> Kind:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.evaluation import columns_of, train_command, whole_audit
+from aam.api.evaluation import _audited, columns_of, train_command
 from aam.config import AuditConfig
 from aam.predict.audit import share_decided
 from aam.report.audit import sentences_of, warnings_of
@@ -37,7 +37,7 @@ def audit_of(table, metadata, target, **options):
     config = AuditConfig(
         table="t.tsv", metadata="m.tsv", metadata_column=target, rarefy_depth=500, **options
     )
-    return config, whole_audit(config, table, metadata)
+    return config, _audited(config, table, metadata)
 
 
 NUMBERS = {

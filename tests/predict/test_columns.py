@@ -115,3 +115,10 @@ def test_times_of_dates_become_columns():
     parts = {part.name: part for part in parts_of(column)}
     assert set(parts) == {"the month", "the day of the week", "the hour"}
     np.testing.assert_array_equal(parts["the hour"].numbers, moments.dt.hour)
+
+
+def test_a_code_of_few_values_names_nobody():
+    presence, person, _ = resembling(48)
+    columns = [text("code", person % 6), text("subject", person)]
+    view = overview(columns, {}, presence, np.zeros(len(person), np.int64))
+    assert [column.kind for column in view.columns] == ["biology", "identity"]
