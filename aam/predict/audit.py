@@ -401,7 +401,9 @@ class Audit:
     microbes : Score
         How well the microbes predict the target.
     group : str, optional
-        The column whose groups stay together in the split.
+        The column of the groups that count.
+    divided_by : str, optional
+        The column whose values stay together in the split.
     units : int
         Number of its groups, or of samples.
     noticeable : float
@@ -417,6 +419,7 @@ class Audit:
     duplicates: list[tuple[str, str]]
     microbes: Score = NOTHING
     group: str | None = None
+    divided_by: str | None = None
     units: int = 0
     noticeable: float = np.inf
     recommendation: Recommendation = field(default_factory=Recommendation)
@@ -603,7 +606,7 @@ def _judged(
         limit = np.inf
     advice = _recommendation(design, view, frame, fold, group)
     units, name = len(np.unique(design.units)), design.goal.name
-    about = microbes, group, units, limit, advice
+    about = microbes, group, fold or group, units, limit, advice
     return Audit(name, design.classes, frame, duplicates, *about)
 
 

@@ -78,7 +78,7 @@ def _advice_of(row: Any, audit: Audit) -> str:
         return f"Each value of {column} has one value of {target}: too few groups to judge."
     words = score_in_words(*scores, audit.classes)
     advice = ADVICE.get(row.danger) or _advice_on_split(row, audit)
-    group = f"each {audit.group}" if audit.group else "each group"
+    group = f"each {audit.divided_by or 'group'}"
     subject = f"A part of {column} ({row.part})" if row.part else column
     return f"{subject} predicts {target} with {words}{advice.format(column=column, group=group)}"
 
@@ -116,8 +116,8 @@ def notes_of(audit: Audit) -> list[str]:
     notes, states = list[str](), audit.frame["state"]
     if audit.target is not None:
         notes += _absence(audit)
-        if audit.group is not None:
-            notes.append(f"The samples of one {audit.group} stay in one fold.")
+        if audit.divided_by is not None:
+            notes.append(f"All samples of one {audit.divided_by} are in one fold.")
         scores = audit.microbes.value, audit.microbes.gain, audit.classes
         if scores[0] == scores[0]:
             words = score_in_words(*scores)
@@ -171,7 +171,8 @@ def audit_table(audit: Audit, with_advice: bool = True, most: int | None = None)
         title = "What each column is"
     else:
         frame[f"{metric}, random split"] = shown["random"].map(form.format)
-        frame[f"{metric}, this split"] = shown["split"].map(form.format)
+        split = f"by {shortened(audit.divided_by, 20)}" if audit.divided_by else "this split"
+        frame[f"{metric}, {split}"] = shown["split"].map(form.format)
         frame["microbes predict it"] = shown["microbes_gain"].clip(lower=0).map("{:.2f}".format)
         frame = frame.replace("nan", "-")
         advice = advice_of(audit)
