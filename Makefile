@@ -8,6 +8,7 @@
 # FABRIC       1: libfabric and its plugin in the image, for several nodes; or a folder with their archives
 # SNAPSHOT     date of the archive of packages for another BASE, such as 20260601T000000Z
 # ROUTE        definition, or layer if you may not build (empty: the one that works)
+# PULL         0: build an image, even where one of a release could be pulled
 # DATA         folder of the studies that the shipped encoder learns from
 # TABLE TREE METADATA     what a job on a cluster reads
 # COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
@@ -29,6 +30,7 @@ IMAGE_PYTHON ?=
 FABRIC ?=
 SNAPSHOT ?=
 ROUTE ?=
+PULL ?=
 ARGS ?=
 export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN ALLOW_CPU
 # Tests start hundreds of processes, which would compile the package each.
@@ -137,7 +139,7 @@ container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyT
 container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions with other arguments
 
 containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py containers/inside/*/*.py) $(SOURCES)
-	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --fabric "$(FABRIC)" --snapshot "$(SNAPSHOT)" --route "$(ROUTE)"
+	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --fabric "$(FABRIC)" --snapshot "$(SNAPSHOT)" --route "$(ROUTE)" --pull "$(PULL)"
 
 verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)
 verify-rocm verify-cuda verify-cpu:

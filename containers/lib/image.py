@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from containers.lib.files import CONTAINERS, IS_INSTALLED, commit_time, revision
 from containers.lib.layer import build_layer, fill, packages
 from containers.lib.pins import REST, read_pins, record, unverified
 from containers.lib.plan import Plan, Request, collect, disk_problems, disks, make_plan
+from containers.lib.pull import commit_inside, is_pulled, pull
 from containers.lib.sidecar import (
     Sidecar,
     file_record,
@@ -43,6 +45,8 @@ from containers.lib.wheels import (
 )
 
 ROUTES = ("auto", "definition", "layer")
+# The route of a released image.
+PULL = "pull"
 
 
 def build_command(plan: Plan, engine: Engine, out: Path) -> list[str]:
@@ -96,6 +100,8 @@ def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str
         rows.append(("fabric", f"{source.file} from {origin}, built in the image"))
     made = "and that of aam-16s, made of these sources where they changed"
     rows.append(("wheel", f"{wheel_path().name} {made}"))
+    if route == PULL:
+        rows.append(("pull", f"oras://{pins.released}, instead of a build; PULL=0 builds"))
     never = "never from its pinned base, as far as containers/pins.toml records"
     rows.append(("built", pins.built or never))
     unconfirmed = ", ".join(unverified(pins))
@@ -137,8 +143,11 @@ def build(request: Request) -> Path | str:
     plan = make_plan(request, problems)
     image = image_path(request)
     engine = collect(lambda: find_engine(request.engine), absences)
-    too_small = collect(lambda: disk_problems(read_pins(request.flavour), image), problems)
-    absences += [*(too_small or []), *wheel_problems()]
+    if is_pulled(request, read_pins(request.flavour)):
+        request = replace(request, route=PULL)
+    else:
+        too_small = collect(lambda: disk_problems(read_pins(request.flavour), image), problems)
+        absences += [*(too_small or []), *wheel_problems()]
     is_shown = request.submit == "0"
     raise_if_any(problems if is_shown else [*problems, *absences])
     assert plan is not None
@@ -159,7 +168,8 @@ def build(request: Request) -> Path | str:
 
 def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
     """Write the files of an image and its sidecar, and print remarks about it."""
-    make_wheels()
+    if route != PULL:
+        make_wheels()
     layer = image.with_suffix(".squashfs")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with contextlib.ExitStack() as files:
@@ -167,13 +177,18 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         new_layer = files.enter_context(atomic_file(layer)) if route == "layer" else None
         if new_layer:
             log = build_layer(plan, engine, new_image, new_layer)
+        elif route == PULL:
+            log = pull(engine, plan.pins, new_image)
         else:
             log = build_definition(plan, engine, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])
+        inside = commit_inside(engine, new_image) if route == PULL else ""
         for outdated in (sidecar_path(image), *([] if new_layer else [layer])):
             outdated.unlink(missing_ok=True)
     pins, base, values = plan.pins, plan.base, plan.values
     commit, dirty = revision()
+    # A released image holds the aam of its own commit.
+    is_same = not inside or (inside == commit and not dirty)
     papers = {
         "definition": fill(plan.definition.read_text(encoding="utf-8"), values),
         "lock": pins.lock.read_text(encoding="utf-8"),
@@ -187,10 +202,10 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         base={"name": base.name, "digest": base.digest, "pinned": base.pinned},
         lock={"file": pins.lock.name, "sha256": file_digest(pins.lock)},
         unverified=unverified(pins),
-        aam_sha256=source_digest(),
+        aam_sha256=source_digest() if is_same else f"of commit {inside}",
         sbom_sha256=hashlib.sha256(sbom.encode()).hexdigest(),
         definition_sha256=file_digest(plan.definition),
-        git={"commit": commit, "dirty": dirty},
+        git={"commit": inside or commit, "dirty": dirty and not inside},
         engine={"name": engine.name, "version": engine.version},
         python=values["PYTHON"],
         route=route,
@@ -201,7 +216,7 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         fabric=describe(plan.fabric.sources),
     )
     write_sidecar(sidecar, image)
-    if base.pinned and not IS_INSTALLED:
+    if base.pinned and route != PULL and not IS_INSTALLED:
         by = f"{engine.name} {engine.version}, {route}"
         record(pins.flavour, "built", f"{date.today()}, commit {commit[:12]}, {by}")
         # make compares the times of the image and of pins.toml.

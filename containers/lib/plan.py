@@ -34,6 +34,7 @@ class Request:
     fabric: str = ""  # 1, or a folder with the archives: the layer of communication too
     snapshot: str = ""
     submit: str = ""  # "0": only show what would be done
+    pull: str = ""  # "0": build, even where a released image could be pulled
 
 
 @dataclass(frozen=True)

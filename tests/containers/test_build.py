@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,24 @@ def test_the_rocm_image_builds_on_the_pinned_base(script, make, tmp_path):
     assert f"docker://{vendor}` prints it" in done.stderr
     digest = "sha256:" + "0" * 64
     assert f"DIGEST={digest}" in make("--digest", digest, status=2).stderr
+
+
+def test_an_image_of_a_release_is_pulled_unless_something_differs(script, tree, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tree, copy, symlinks=True)
+    pins_file = copy / "containers" / "pins.toml"
+    released = f"registry.example/aam-rocm@sha256:{'7' * 64}"
+    text = pins_file.read_text()
+    pins_file.write_text(text.replace('released = ""', f'released = "{released}"', 1))
+    show = ("build", "rocm", "--output", tmp_path / "out.sif", "--submit", "0")
+    row = f"pull        oras://{released}, instead of a build; PULL=0 builds"
+    assert row in script(*show, root=copy).stdout
+    for words in (("--pull", "0"), ("--python", "3.11"), ("--route", "layer")):
+        assert "instead of a build" not in script(*show, *words, root=copy).stdout
+    pins_file.write_text(text.replace('released = ""', 'released = "name:tag"', 1))
+    done = script(*show[:4], root=copy, status=1)
+    assert "expected NAME@sha256:DIGEST; PULL=0 builds the image" in done.stderr
+    assert not list(tmp_path.glob("*out.sif*"))
 
 
 def test_engines_of_the_family_and_others(make, tmp_path):
