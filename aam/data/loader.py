@@ -44,7 +44,7 @@ from aam.device.measure import stage
 from aam.device.rng import generator, next_generator
 from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
-from aam.errors import KILLED, WARNINGS, RunError
+from aam.errors import KILLED, WARNINGS, InputError, RunError
 from aam.io.tables import Integers
 from aam.options import not_none
 
@@ -455,6 +455,17 @@ class Loader:
             parts[rank].append(row)
             loads[rank] += self.study.richness[row]
         return list(map(self._by_id, parts))
+
+    def check_division(self) -> None:
+        """Raise `InputError` where a batch has fewer samples than there are ranks."""
+        if self.world.size == 1:
+            return
+        smallest = min(map(len, self.order(0)), default=self.world.size)
+        if smallest < self.world.size:
+            raise InputError(
+                f"{smallest} of {len(self.rows)} samples are a batch, and {self.world.size} "
+                "processes share each batch; start fewer processes"
+            )
 
     def close(self) -> None:
         """Stop the workers; the next epoch starts new ones."""

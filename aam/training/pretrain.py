@@ -103,6 +103,8 @@ class AmpliconTask(Task):
         if device.type == "cuda" and not train.workers:
             train = replace(train, workers=GPU_WORKERS)
         self.train, self.validation, self.asvs = train, validation, asvs
+        for loader in (train, validation):
+            loader.check_division()
         self.shares_vectors = shares_vectors(model, config.runtime, world)
         if self.shares_vectors:
             model.compares = False

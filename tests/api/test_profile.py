@@ -121,3 +121,21 @@ def test_a_file_without_kernels_is_refused(tmp_path, refused, content):
     path.write_text(content)
     words = f"profile step --table {path} --rocprof {path} --output-dir {tmp_path}/out"
     assert f"{path}: no kernels can be read" in refused(main, words.split())
+
+
+@pytest.mark.slow
+def test_steps_of_constant_shape_are_counted_for_one_rank_and_for_two(study, tmp_path):
+    sizes = "--embedding-dim 16 --attention-layers 2 --attention-heads 2 --batch-size 8 --threads 1"
+    words = f"profile step --table {study}/table.biom --tree {study}/tree.nwk {sizes} --steps 6"
+    more = f"--constant-shapes --ranks 2 --rarefy-depth 500 --output-dir {tmp_path}/out"
+    assert main(f"{words} {more}".split()) == 0
+    report = json.loads((tmp_path / "out" / "profile.json").read_text())
+    for numbers, most, parts in ((report, 520, 1), (report["of_ranks"], 560, 3)):
+        assert 300 < numbers["operations_per_step"] <= most
+        assert numbers["host_waits_per_step"] == 0
+        assert numbers["graphs"] == parts * numbers["distinct_shapes"]
+    assert report["of_ranks"]["ranks"] == 2
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "profile.json",
+        "run.json",
+    ]

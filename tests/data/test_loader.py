@@ -32,6 +32,7 @@ from aam.data.rarefaction import EVALUATION, rarefied_rows, rarefied_table
 from aam.data.study import Study
 from aam.device.distributed import World
 from aam.diversity.distances import batch_unifrac
+from aam.errors import InputError
 from aam.training.pretrain import Layout
 from tests.data.labels import counts_read, labelled
 
@@ -160,6 +161,13 @@ def test_ranks_exchange_rows_one_batch_ahead(study):
     echo.begun.clear()
     epoch = Loader(study, np.arange(8), 2, world=echo).epoch(0)
     assert [(len(batch.sample_ids), len(echo.begun)) for batch in epoch] == [(2, 2), (2, 2)]
+
+
+def test_a_batch_smaller_than_the_number_of_ranks_is_refused(study):
+    Loader(study, np.arange(3), 4, world=World(size=3)).check_division()
+    Loader(study, np.arange(0), 4, world=World(size=3)).check_division()
+    with pytest.raises(InputError, match="3 of 3 samples are a batch, and 4 processes share each"):
+        Loader(study, np.arange(3), 4, world=World(size=4)).check_division()
 
 
 def test_an_asv_of_several_ranks_has_one_owner_and_ranks_share_them():
