@@ -55,6 +55,8 @@ CACHES = {
     "XDG_CACHE_HOME": "xdg",
     "TORCH_HOME": "torch",
 }
+# Those that a requeued job needs again. MIOpen's is SQLite, which fails on some shared disks.
+SHARED_CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 WATCHED: tuple[str, ...] = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, TUNABLE, TUNING, *CACHES)
 WATCHED += (HIPBLASLT, "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "HSA_XNACK")
@@ -77,6 +79,7 @@ def required_changes(
     architectures: Sequence[str],
     hip: str | None,
     job: Path | None = None,
+    shared: Path | None = None,
 ) -> Iterator[Change]:
     """Yield the changes of `environment` to make before torch is imported.
 
@@ -89,15 +92,19 @@ def required_changes(
         ROCm version that torch is built for.
     job : Path, optional
         Folder of the job on a local disk; caches that are set nowhere go there.
+    shared : Path, optional
+        Folder that outlives the job; `SHARED_CACHES` that are set nowhere go there.
     """
     first, *later = [n for n in VISIBLE["AMD" if hip else "NVIDIA"] if n in environment] or [""]
     for name in later:
         yield Change(name, None, f"composes with {first} to no device at all")
     if hip:
         yield from _rocm_changes(environment, architectures, hip)
-    for name, folder in CACHES.items() if job is not None else ():
-        if name not in environment:
-            yield Change(name, f"{job}/{folder}", "caches lie on the job's own disk")
+    for name, folder in CACHES.items():
+        kept = shared is not None and name in SHARED_CACHES
+        place, reason = (shared, "outlives the job") if kept else (job, "is the job's own disk")
+        if place is not None and name not in environment:
+            yield Change(name, f"{place}/{folder}", f"{place} {reason}")
 
 
 def _rocm_changes(
@@ -168,8 +175,8 @@ def prepare_environment(threads: int | None = None) -> None:
         limit_threads(threads)
     if os.getloadavg()[0] > (os.cpu_count() or 1):
         os.environ.setdefault(*WAITING)
-    hip = hip_version()
-    for change in [*required_changes(os.environ, _architectures(), hip, _job_folder())]:
+    machine = os.environ, _architectures(), hip_version()
+    for change in [*required_changes(*machine, _job_folder(), usable_shared_cache(os.environ))]:
         if change.value is None:
             del os.environ[change.name]
         else:
@@ -203,12 +210,32 @@ def driver_version() -> str:
     return os.uname().release
 
 
+def shared_cache(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of caches that outlives a job: ``AAM_CACHE``, or ``aam-cache`` in
+    ``AAM_SHARED`` (jobs set that); None without either.
+    """
+    if named := environment.get("AAM_CACHE"):
+        return Path(named)
+    shared = environment.get("AAM_SHARED")
+    return Path(shared) / "aam-cache" if shared and Path(shared).is_dir() else None
+
+
+def usable_shared_cache(environment: Mapping[str, str]) -> Path | None:
+    """Return `shared_cache`, made if need be; None where it cannot be written."""
+    folder = shared_cache(environment)
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return folder if os.access(folder, os.W_OK) else None
+    return None
+
+
 def cache_folder() -> Path:
-    """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or
+    """Return the cache of verdicts: `shared_cache`, or ``aam`` below ``XDG_CACHE_HOME`` or
     ~/.cache.
     """
-    if named := os.environ.get("AAM_CACHE"):
-        return Path(named)
+    if (shared := shared_cache(os.environ)) is not None:
+        return shared
     if caches := os.environ.get("XDG_CACHE_HOME"):
         return Path(caches) / "aam"
     try:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from aam.device.environment import CACHES, VISIBLE
+from aam.device.environment import CACHES, SHARED_CACHES, VISIBLE, usable_shared_cache
 from aam.files.atomic import atomic_file
 from containers.lib.engine import PREFIXES, find_engine
 from containers.lib.errors import InputError, error_message, raise_if_any
@@ -213,7 +213,10 @@ def inner_environment(
     visible = VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"])
     for name in [name for name in visible if name in inside][1:]:
         del inside[name]
-    inside |= {name: str(caches / folder) for name, folder in CACHES.items() if name not in inside}
+    kept = usable_shared_cache(environment)
+    places = dict.fromkeys(SHARED_CACHES, caches if kept is None else kept)
+    for name, folder in CACHES.items():
+        inside.setdefault(name, str(places.get(name, caches) / folder))
     return {**inside, **dict(assignment.split("=", 1) for assignment in assignments)}
 
 
@@ -298,6 +301,8 @@ def command_and_environment(options: argparse.Namespace) -> Command:
         problems.append(f"--host-fabric: {own}")
     problems += [f"--env {word}: expected NAME=VALUE" for word in options.env if "=" not in word]
     folders = storage_folders(os.environ, problems)
+    if (kept := usable_shared_cache(os.environ)) is not None:
+        folders.append(str(kept.absolute()))
     binds = bind_options(options, folders, caches, problems)
     if options.engine != "none" and not options.image.is_file():
         hint = "make container-rocm, -cuda or -cpu builds one"

@@ -98,6 +98,19 @@ def test_caches_lie_on_the_local_disk_of_the_job(enter, tmp_path):
     assert str(local) in bound(words)
 
 
+def test_what_compilers_made_lies_on_shared_storage(enter, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    words, environment = enter(AAM_SHARED=str(shared))
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        assert environment[f"APPTAINERENV_{name}"].startswith(f"{shared}/aam-cache/")
+    assert str(shared) not in environment["APPTAINERENV_MIOPEN_USER_DB_PATH"]
+    other = tmp_path / "other"
+    words, environment = enter(AAM_SHARED=str(shared), AAM_CACHE=str(other))
+    assert environment["APPTAINERENV_TRITON_CACHE_DIR"] == f"{other}/triton"
+    assert str(other) in bound(words)
+
+
 def test_all_problems_are_in_one_message(script, image, tmp_path):
     words = ("--bind", "/no/such", "--env", "X", tmp_path / "no.sif")
     done = script("run", *words, AAM_DATA="/no/data", status=2)

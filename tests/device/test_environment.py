@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aam.device import environment as module
-from aam.device.environment import cache_folder, first_tensor, required_changes
+from aam.device.environment import cache_folder, first_tensor, required_changes, usable_shared_cache
 
 HIP = "6.3.42134"
 
@@ -70,13 +70,37 @@ def test_caches_of_a_job_lie_on_its_own_disk_unless_they_are_set():
     assert "TORCH_HOME" not in changes
 
 
+def test_what_compilers_made_outlives_a_job_where_storage_takes_it(tmp_path):
+    job, shared = Path("/nvme/aam-cache-1-7"), tmp_path / "aam-cache"
+    given = {"AAM_SHARED": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": "/own"}
+    assert usable_shared_cache(given) == shared
+    assert shared.is_dir()
+    changes = {
+        change.name: change.value for change in required_changes(given, [], None, job, shared)
+    }
+    assert changes["TRITON_CACHE_DIR"] == f"{shared}/triton"
+    assert "TORCHINDUCTOR_CACHE_DIR" not in changes
+    assert changes["MIOPEN_USER_DB_PATH"] == f"{job}/miopen", "SQLite"
+    alone = {change.name for change in required_changes({}, [], None, None, shared)}
+    assert alone == {"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"}
+
+
+@pytest.mark.parametrize("place", ["missing", "a file", "read-only"])
+def test_without_storage_that_takes_files_caches_stay_on_the_local_disk(tmp_path, place):
+    places = {"missing": tmp_path / "no", "a file": tmp_path / "file", "read-only": Path("/proc")}
+    (tmp_path / "file").write_text("")
+    assert usable_shared_cache({"AAM_SHARED": str(places[place])}) is None
+    assert usable_shared_cache({}) is None
+
+
 def test_the_environment_is_prepared_before_torch_is_imported(plain_python, tmp_path):
     (tmp_path / "job").mkdir()
     printed = plain_python(f"""
 import os, sys
 os.environ |= {{"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "7",
                "AAM_LOCAL": "{tmp_path}/job"}}
-os.environ.pop("TRITON_CACHE_DIR", None)  # set in an image
+for name in ("TRITON_CACHE_DIR", "AAM_CACHE", "AAM_SHARED"):  # set in an image, or in a job
+    os.environ.pop(name, None)
 from aam.cli import main
 from aam.device.environment import APPLIED, prepare_environment
 prepare_environment()
