@@ -48,14 +48,17 @@ done
 aam() { in_image aam "$@" || fail 1 "aam $1: see above"; }
 study=(--table study/table.biom --tree study/tree.nwk)
 traced() {   # rocprofv3 around a profile: of the image, or of the node, bound into the image
-    local program=rocprofv3
+    local program=rocprofv3 stats
     in_image sh -c 'command -v rocprofv3' >/dev/null ||
         { program=$ROCM/bin/rocprofv3; [ -n "$ROCM" ] && [ -x "$program" ] && ENTER+=(--bind "$ROCM"); } ||
         { log "rocprofv3 is neither in the image nor on this node (${ROCM:-rocm of the site is not set}): no kernels are traced"; return; }
     in_image "$program" --kernel-trace --stats --output-format csv --output-directory traces --output-file step \
-        -- aam profile step "${study[@]}" --output-dir traced || fail 1 "rocprofv3: see above"
-    stats=$(find traces -name '*kernel_stats.csv' | sort | head -n 1)
-    [ -n "$stats" ] || fail 1 "rocprofv3 wrote no kernel_stats.csv below $WORK/traces"
+        -- aam profile step "${study[@]}" --output-dir traced || log "rocprofv3: see above"
+    stats=$(find traces -name '*kernel_stats.csv' 2>/dev/null | sort | head -n 1)
+    [ -n "$stats" ] || { log "rocprofv3 wrote no kernel_stats.csv below $WORK/traces: no kernels are listed"; return; }
+    cp -r traces "$OUT/rocprof"
+    log "rocprofv3 before ROCm 7.2.2 drops kernels of graphs: what is captured may be missing in this list"
+    aam profile step "${study[@]}" --rocprof "$stats" --output-dir "$OUT/kernels"
 }
 
 module purge || fail 1 'module purge'
@@ -69,9 +72,7 @@ aam doctor --output "$OUT/doctor.json"
 in_image python -m aam.data.simulate study --samples 300 || fail 1 "the simulated study: see above"
 aam pretrain "${study[@]}" --epochs 2 --output-dir warm-up   # compiles and tunes the kernels
 aam profile memory "${study[@]}" --output-dir "$OUT/memory"
-stats=
+# First without a tracer, so that the speed is right, and kept whatever the tracer does.
+aam profile step "${study[@]}" --output-dir "$OUT/step"
 traced
-# Without rocprofv3 around it, so that its times are right; it prints the ten kernels that cost most.
-aam profile step "${study[@]}" ${stats:+--rocprof "$stats"} --output-dir "$OUT/step"
-[ -z "$stats" ] || cp -r traces "$OUT/rocprof"
 log "results: $OUT"
