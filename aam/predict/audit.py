@@ -329,7 +329,8 @@ class Design:
 
     def is_confounded(self, column: Column) -> bool:
         """Whether each of a few studies, plates, days or subjects has one value of the target."""
-        kinds = {"technical", "identity", "time"} - ({self.goal.kind} - {"identity"})
+        kinds = {"technical", "identity", *(["time"] if self.classes else [])}
+        kinds -= {self.goal.kind} - {"identity"}
         levels = column.levels
         if column.kind not in kinds or not column.is_repeated or column.is_split:
             return False
@@ -526,7 +527,7 @@ def _row(column: Column, view: Overview, danger: str = "", part: str = "") -> di
     state = "" if column.varies else "constant" if column.levels else "empty"
     about = (column.name, column.kind, column.form, column.levels, view.within.get(column.name, ""))
     row: dict[str, object] = dict(zip(ABOUT, about, strict=True)) | dict.fromkeys(SCORES, np.nan)
-    state = "id" if column.varies and column.is_id and column.form == "category" else state
+    state = "id" if column.varies and column.is_id else state
     return {**row, "danger": danger, "part": part, "state": state}
 
 

@@ -134,8 +134,8 @@ class Column:
 
     @property
     def is_id(self) -> bool:
-        """Whether every sample has its own name or date."""
-        return self.form in ("category", "date") and self.levels == len(self.codes)
+        """Whether every sample has a name of its own."""
+        return self.form == "category" and self.levels == len(self.codes)
 
     @property
     def has_levels(self) -> bool:

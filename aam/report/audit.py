@@ -23,6 +23,7 @@ ADVICE = {
 }
 BATCH = ": --batch-column {column} compares within its values."
 STUDY = ": --study-column {column} holds its values out."
+DATE = ": add a column of its months or years, and compare within them with --batch-column."
 COVARIATE = ": compare with a model that has it as a covariate."
 READS = {True: ": ask how the samples were sequenced.", False: ": the report compares with it."}
 STATES = {
@@ -60,7 +61,11 @@ def _advice_on_split(row: Any, audit: Audit) -> str:
         return STUDY
     if row.column == options.batch:
         return BATCH
-    return COVARIATE if row.column in (*options.categorical, *options.numeric) else "."
+    if row.column in (*options.categorical, *options.numeric):
+        return COVARIATE
+    if row.form == "date":
+        return DATE
+    return READS[True] if row.kind == "technical" and row.form == "number" else "."
 
 
 def _advice_of(row: Any, audit: Audit) -> str:

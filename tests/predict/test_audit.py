@@ -231,3 +231,20 @@ def test_groups_of_one_sample_each_are_no_groups():
     config, audit = audit_of(table, metadata, "diet", group_column="one")
     assert audit.group is None
     assert "--group-column" not in train_command(config, audit)
+
+
+def test_a_visit_of_one_age_states_the_age():
+    table, metadata, rng = study(16)
+    metadata["visit"] = rng.integers(1, 4, SAMPLES).astype(str)
+    metadata["age"] = metadata["visit"].map({"1": 1.0, "2": 6.0, "3": 12.0})
+    assert frame_of(table, metadata, "age").loc["visit", "danger"] == "same"
+
+
+def test_a_date_that_tells_the_class_has_a_remedy():
+    table, metadata, rng = study(17)
+    ill = metadata["diagnosis"].eq("ill").to_numpy()
+    days = pd.to_timedelta(rng.permutation(SAMPLES) + 300 * ill, "D")
+    metadata["drawn"] = (pd.Timestamp("2019-03-05") + days).strftime("%d.%m.%Y")
+    row = frame_of(table, metadata, "diagnosis").loc["drawn"]
+    assert (row["kind"], row["danger"]) == ("time", "split")
+    assert "--batch-column" in row["advice"]
