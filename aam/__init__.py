@@ -16,6 +16,7 @@ _PUBLIC = {
     "Model": "aam.api.models",
     "UnlikeTrainingWarning": "aam.errors",
     "audit": "aam.api.evaluation",
+    "check_samples": "aam.api.samples",
     "learning_curve": "aam.api.evaluation",
     "load": "aam.api.models",
     "pretrain": "aam.api.training",

@@ -5,6 +5,7 @@ from aam.api.evaluation import learning_curve as learning_curve
 from aam.api.memory import read_table as read_table
 from aam.api.models import Model as Model
 from aam.api.models import load as load
+from aam.api.samples import check_samples as check_samples
 from aam.cli import run as run
 from aam.errors import InputError as InputError
 from aam.errors import UnlikeTrainingWarning as UnlikeTrainingWarning

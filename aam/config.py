@@ -520,9 +520,10 @@ class AuditConfig(MetadataFormat, OutputConfig):
     classifier: bool = option(False, "Numbers of the target are codes of classes.")
     group_column: str | None = option(None, "Metadata column of groups (subjects).")
     study_column: str | None = option(None, "Metadata column of studies.")
+    time_column: str | None = option(None, "Numbers or dates of samples that change with time.")
     rarefy_depth: PositiveInt | None = option(None, DEPTH)
     seed: Seed = option(0, "Seed of the rarefaction.")
-    output: Path | None = option(None, "Table of all columns (.tsv).", writes=True)
+    output: Path | None = option(None, "New folder of tables of columns and samples.")
     column_kind: tuple[str, ...] = option((), COLUMN_KINDS, "NAME=KIND ...")
 
     def problems(self) -> Iterator[str]:
@@ -532,6 +533,9 @@ class AuditConfig(MetadataFormat, OutputConfig):
             if not (name and mark) or kind not in get_args(ColumnKind):
                 kinds = ", ".join(get_args(ColumnKind))
                 yield f"--column-kind is {text!r}, expected NAME=KIND with a KIND of {kinds}"
+        if self.output is not None and self.output.suffix == ".tsv":
+            remedy = "columns.tsv in that folder is the table of columns"
+            yield f"--output is {self.output}, expected a folder: {remedy}"
         if self.metadata_column in {self.group_column, self.study_column} - {None}:
             divides = "also divides the samples; leave one of them out"
             yield f"--metadata-column {shown([self.metadata_column])} {divides}"

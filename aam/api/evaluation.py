@@ -16,6 +16,7 @@ import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.api.memory import inputs_of, options_with
+from aam.api.samples import MIXTURES, PICTURE, SAMPLES, check_study, write_check
 from aam.api.training import choose_folds, load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import warn_of_values
@@ -56,10 +57,13 @@ from aam.report.audit import (
 from aam.report.charts import plain_lines
 from aam.report.figures import surroundings
 from aam.report.page import ReportData, write_results
+from aam.report.samples import sample_lines
 from aam.report.training import TRANSDUCTIVE, dropped_by_class, learning_curves
 
 log = logging.getLogger("aam")
 
+COLUMNS = "columns.tsv"
+AUDIT_OUTPUTS = (COLUMNS, SAMPLES, MIXTURES, PICTURE)
 OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", *FIGURES)
 
 # Maximum number of pairs of spellings in a message.
@@ -405,17 +409,25 @@ def train_command(config: AuditConfig, audit: Audit) -> str:
 
 
 def audit_study(config: AuditConfig) -> None:
-    """Run `aam audit`: print the table and what to do, and write the table with ``--output``."""
-    result = _audited(config, config.table, config.metadata)
+    """Run `aam audit`: print the tables and what to do, and write them with ``--output``."""
+    output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
+    named = (config.metadata_column, config.group_column, config.study_column, config.time_column)
+    columns = (*filter(None, named), *config.kinds)
+    inputs = inputs_of(config, config.table, config.metadata, columns)
+    table, metadata = inputs.tables[0], not_none(inputs.metadata)
+    check = check_study(table, metadata, config.group_column, config.time_column)
+    result = _audited(config, table, metadata)
     for line in warnings_of(result):
         write_line(line)
-    table = audit_table(result, with_advice=False, most=MOST_ROWS)
-    for line in [*plain_lines(table), "", *sentences_of(result)]:
+    about = audit_table(result, with_advice=False, most=MOST_ROWS)
+    for line in [*plain_lines(about), "", *sentences_of(result), "", *sample_lines(check), ""]:
         write_line(line)
-    if config.output is not None:
+    if output is not None:
         text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")
-        write_text(config.output, text)
-        write_line(f"all columns: {config.output}")
+        with written(output, config) as folder:
+            write_text(folder / COLUMNS, text)
+            write_check(folder, check)
+        write_line(f"all columns and samples: {output.folder}")
     if config.metadata_column is not None:
         write_line("Recommended:")
         write_line(f"    {train_command(config, result)}")

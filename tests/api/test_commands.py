@@ -43,9 +43,12 @@ def test_an_audit_names_columns_that_are_not_there_and_writes_a_whole_file(
     message = refusal(aam.run, "audit", **files, **columns)
     assert "no column 'subjct'" in message
     assert "no column 'stdy'" in message
-    output = tmp_path / "new" / "audit.tsv"
+    output = tmp_path / "new" / "audit"
     assert aam.run("audit", **files, metadata_column="biome", output=output) == 0
-    assert output.read_text().splitlines()[0].startswith("column\t")
+    assert (output / "columns.tsv").read_text().splitlines()[0].startswith("column\t")
+    assert "expected a folder" in refusal(
+        aam.run, "audit", **files, output=tmp_path / "columns.tsv"
+    )
 
 
 def test_doctor_replaces_only_a_report_of_its_own(tmp_path):

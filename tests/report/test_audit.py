@@ -185,11 +185,11 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path, capfd):
     table.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")
     metadata.to_csv(tmp_path / "metadata.tsv", sep="\t", index_label="sample-id")
     words = [str(tmp_path / "table.tsv"), str(tmp_path / "metadata.tsv")]
-    words += ["--metadata-column", "status", "--output", str(tmp_path / "audit.tsv")]
+    words += ["--metadata-column", "status", "--output", str(tmp_path / "audit")]
     assert main(["audit", *words, "--rarefy-depth", "500"]) == 0
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.endswith("--rarefy-depth 500 --group-column host --output-dir run")
-    written = pd.read_csv(tmp_path / "audit.tsv", sep="\t")
+    written = pd.read_csv(tmp_path / "audit/columns.tsv", sep="\t")
     assert written.loc[0, "column"] == "host"
     assert main(["audit", *words]) == 2
 
