@@ -296,6 +296,19 @@ def step_spec(
     return ProbeSpec(name, arguments, device, kept=study is not None)
 
 
+def probed_names(config: NetworkOptions, device: torch.device) -> set[str]:
+    """Return what the probe tries before a run with these options; what the run does not do is
+    not tried.
+    """
+    runtime, names = config.runtime, set[str]()
+    if device.type == "cuda":
+        names.add("workers")
+        is_single = config.train.gradient_accumulation_steps == 1
+        if is_single and not runtime.no_capture and runtime.mixed_precision != "fp16":
+            names.add("capture")
+    return names | {"compile"} if runtime.compile_model else names
+
+
 def probe_run(config: NetworkOptions, study: Study | None, device: torch.device) -> Facts:
     """Return whether this device can do what a run is about to do, each with its reason.
 
@@ -306,15 +319,14 @@ def probe_run(config: NetworkOptions, study: Study | None, device: torch.device)
         ``--compile-model`` also ``compile``: the compiler that works as ``backend``, and the
         outcome of each as ``tried``.
     """
-    verdicts: Facts = {}
-    if device.type == "cuda":
-        for name, trial, options in (
-            ("workers", "try_workers", {}),
-            ("capture", "try_steps", {"captured": True}),
-        ):
-            spec = step_spec(trial, config, study, device, **options)
-            verdicts[name] = verdict(name, spec).as_facts()
-    if config.runtime.compile_model:
+    verdicts, expected = Facts(), probed_names(config, device)
+    if "workers" in expected:
+        spec = step_spec("try_workers", config, study, device)
+        verdicts["workers"] = verdict("workers", spec).as_facts()
+    if "capture" in expected:
+        spec = step_spec("try_steps", config, study, device, captured=True)
+        verdicts["capture"] = verdict("capture", spec).as_facts()
+    if "compile" in expected:
         captured = verdicts.get("capture", {}).get("ok", False)
         verdicts["compile"] = _probe_compilers(config, study, device, captured)
     return verdicts
@@ -355,8 +367,7 @@ def decide_steps(
     """Return the verdicts of the probe on a run, or those of the run that is resumed on the same
     machine, so that its steps stay the same.
     """
-    expected = {"workers", "capture"} if device.type == "cuda" else set()
-    expected |= {"compile"} if config.runtime.compile_model else set()
+    expected = probed_names(config, device)
     if not expected:
         return {}
     machine = machine_facts(device)

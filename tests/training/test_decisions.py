@@ -12,6 +12,7 @@ import torch
 from aam.cli import main
 from aam.config import DataConfig, PretrainConfig, TrainConfig
 from aam.device.measure import memory_limit, resident_memory
+from aam.device.probe import ProbeSpec, Verdict, try_now
 from aam.engine import step as steps_module
 from aam.errors import RunError
 from aam.options import RunConfig
@@ -19,9 +20,12 @@ from aam.training import decisions
 from aam.training.decisions import (
     PretrainingSteps,
     choose_batch_size,
+    decide_steps,
     largest_fitting_batch,
     make_steps,
+    step_spec,
 )
+from aam.training.pretrain import follow_decisions
 from tests.engine.conftest import same
 from tests.engine.test_step import snapshot
 
@@ -105,3 +109,103 @@ def test_losses_on_a_gpu_are_those_of_the_cpu(study):
         steps.take(50, 0)
         losses.append([float(loss) for loss in steps.losses])
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+
+
+# --- what the probe says of a run ----------------------------------------------------------------
+
+CUDA = torch.device("cuda")
+MACHINE = {"device": "AMD Instinct MI300A", "driver": "amdgpu 6.10", "torch": "2.7.1"}
+
+
+@pytest.fixture
+def tried(monkeypatch) -> dict[str, ProbeSpec]:
+    """What the probe was asked for by name; graphs and inductor fail."""
+    specs: dict[str, ProbeSpec] = {}
+
+    def verdict(name, spec):
+        specs[name] = spec
+        fails = name in ("capture", "compile-inductor")
+        return Verdict(not fails, "its process ended with SIGSEGV" if fails else "4", 1.25, {})
+
+    monkeypatch.setattr(decisions, "verdict", verdict)
+    monkeypatch.setattr(decisions, "machine_facts", lambda device: MACHINE)
+    return specs
+
+
+def pretraining(**runtime) -> PretrainConfig:
+    return PretrainConfig(runtime=RunConfig(**runtime))
+
+
+@pytest.mark.parametrize(
+    ("config", "device", "names"),
+    [
+        (pretraining(), CPU, set()),
+        (pretraining(compile_model=True), CPU, {"compile"}),
+        (pretraining(), CUDA, {"workers", "capture"}),
+        (pretraining(no_capture=True), CUDA, {"workers"}),
+        (pretraining(mixed_precision="fp16", compile_model=True), CUDA, {"workers", "compile"}),
+        (PretrainConfig(train=TrainConfig(gradient_accumulation_steps=2)), CUDA, {"workers"}),
+    ],
+)
+def test_what_a_run_does_not_do_is_not_tried(config, device, names):
+    assert decisions.probed_names(config, device) == names
+
+
+def test_a_run_follows_the_probe(steps, tried):
+    config = pretraining(compile_model=True, output_dir=Path("run"), seed=7)
+    facts = decide_steps(config, steps.loader.study, CUDA, {})
+    refused = {"ok": False, "reason": "its process ended with SIGSEGV", "seconds": 1.2}
+    assert facts["capture"] == refused
+    assert facts["workers"]["ok"]
+    assert facts["compile"]["backend"] == "aot_eager"
+    assert facts["machine"] == MACHINE
+    # Without graphs, a compiler is tried without them.
+    assert tried["compile-aot_eager"].options["captured"] is False
+    assert tried["capture"].options["captured"] is True
+    compiled = []
+    steps.task.compile_losses = compiled.append
+    follow_decisions(steps.task, facts)
+    assert compiled == ["aot_eager"]
+    assert steps.task.falls_back
+    assert "SIGSEGV" in steps.task.refusal
+    follow_decisions(steps.task, {**facts, "workers": refused})
+    assert steps.task.train.workers == 0
+
+
+def test_only_what_changes_a_step_makes_another_question(steps, tried):
+    def question(**changes):
+        decide_steps(pretraining(**changes), steps.loader.study, CUDA, {})
+        return json.dumps(tried["capture"].options)
+
+    usual = question()
+    assert usual == question(seed=3, output_dir=Path("other"), resume_from="auto", threads=None)
+    for change in ({"asv_chunk_size": 50}, {"gradient_checkpointing": True}):
+        assert usual != question(**change)
+    assert tried["capture"].kept
+
+
+def test_a_resumed_run_keeps_its_verdicts_on_the_same_machine_alone(steps, tried):
+    study, config = steps.loader.study, pretraining(compile_model=True)
+    first = decide_steps(config, study, CUDA, {})
+    earlier = {**first, "capture": {"ok": True, "reason": "4 graphs", "seconds": 3.0}}
+    assert decide_steps(config, study, CUDA, earlier) == earlier
+    for damage in (
+        {"machine": {**MACHINE, "driver": "amdgpu 6.12"}},
+        {"capture": 3},
+        {"capture": {"ok": 1}},
+        {"compile": {"backend": "best", "tried": {}}},
+        {"workers": None},
+    ):
+        assert decide_steps(config, study, CUDA, {**earlier, **damage}) == first
+
+
+# --- trials in a child process -------------------------------------------------------------------
+
+
+def test_workers_make_the_batches_of_the_main_process(study, small_pretraining):
+    config = small_pretraining(study, {"attention_layers": 1}, batch_size=8)
+    spec = step_spec("try_workers", config, None, CPU)
+    assert not spec.kept
+    outcome = try_now(spec)
+    assert outcome["ok"], outcome["reason"]
+    assert outcome["reason"] == "4 batches of 4 processes"

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from aam.config import ModelConfig, PretrainConfig, TrainConfig
+from aam.config import FineTuneConfig, ModelConfig, PretrainConfig, TargetConfig, TrainConfig
+from aam.data.loader import Loader, rarefied_batch
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import StepRunner, train_step
 from aam.errors import RunError
+from aam.model.aam import HeadConfig
 from aam.options import RunConfig
 from aam.training import trials
 from aam.training.decisions import PretrainingSteps, steps_of
+from aam.training.finetune import SupervisedTask
+from aam.training.losses import target_terms
 from aam.training.trials import check_captured, check_steps, run_eager, trial_batches
+from tests.data.labels import labelled
 from tests.graphs import no_state, stand_in
 
 CPU = torch.device("cpu")
@@ -169,3 +178,78 @@ def test_recomputation_is_captured_where_nothing_is_drawn(study, monkeypatch, dr
         return
     with pytest.raises(RuntimeError, match="current_seed during CUDA graph capture"):
         judged(steps, trial_batches(steps))
+
+
+# --- compilers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_in_one_graph_is_refused_and_ends_no_run(plain_python):
+    """In a process without the hook that checks types, which torch.compile cannot trace."""
+    source = """
+import torch
+from torch._dynamo import register_backend
+from aam.training.trials import check_steps, run_eager, trial_batches
+from aam.device.probe import describe_error
+from aam.engine.step import train_step
+from tests.data.studies import make_study, random_counts
+from tests.training.test_constant_shape import steps_on
+
+@register_backend
+def broken(graph, inputs):
+    raise RuntimeError("no kernel for this chip")
+
+steps = steps_on(make_study(**random_counts(samples=24, asvs=40, lengths=(30, 20))))
+batches = trial_batches(steps)[:2]
+eager = run_eager(steps, batches, 1e-7)
+steps.task.compile_losses("broken")
+try:
+    check_steps(steps, train_step, batches, eager)
+except Exception as error:
+    print(type(error).__name__, "|", describe_error(error))
+torch._dynamo.reset()
+steps.task.falls_back = True
+steps.step(batches[0])
+print(float(steps.losses[-1]) > 0, steps.task.compiled)
+"""
+    printed = plain_python(source)
+    assert printed.startswith("BackendCompilerFailed | backend='broken' raised:")
+    assert "no kernel for this chip" in printed
+    assert printed.strip().endswith("True None")
+
+
+# --- what travels from the host in a step --------------------------------------------------------
+
+
+class OneDevice(TorchDispatchMode):
+    """Refuses operations on tensors of several devices: in a graph they would be copies."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        values = tree_leaves((args, kwargs, result))
+        devices = {value.device.type for value in values if isinstance(value, torch.Tensor)}
+        assert devices <= {"meta"}, (func, devices)
+        return result
+
+
+def test_class_weights_are_on_the_device_before_a_step(study_of, tiny, model_of):
+    """A tensor of the host would be copied in each step, which cannot be captured."""
+    label = np.array([0, 1, 2, -1, 0, 1, 2, 0, 1])[:, None]
+    study, meta = labelled(study_of(**tiny()), label=label), torch.device("meta")
+    config = FineTuneConfig(
+        targets=TargetConfig(class_weights=("balanced",)),
+        model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
+        runtime=RunConfig(device="cpu", threads=1),
+    )
+    loader = Loader(study, np.arange(9), 9)
+    model = model_of(HeadConfig(n_classes=(3,)))
+    task = SupervisedTask(model, config, loader, loader, CPU)
+    prepared = task.prepare(rarefied_batch(study, np.arange(9), 0), 0)
+    outputs = task.outputs(model, prepared)
+    there = SupervisedTask(model.to(meta), config, loader, loader, meta)
+    tensors = {name: value.to(meta) for name, value in prepared.batch.tensors().items()}
+    batch = replace(prepared.batch, **tensors)
+    logits = tuple(value.detach().to(meta) for value in outputs.labels)
+    with OneDevice():
+        terms = target_terms(replace(outputs, labels=logits), batch, "mse", there.class_weights)
+    assert "label0" in terms
