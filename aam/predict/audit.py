@@ -31,6 +31,7 @@ from aam.predict.columns import (
     MOST_LEVELS,
     STUDY_WORDS,
     Column,
+    Form,
     Overview,
     is_equal,
     is_named,
@@ -506,7 +507,7 @@ def make_audit(
     random = split = _folds(ids, goal, classes, None)
     if (whole := fold_column or group) is not None and len(set(groups)) > 1:
         split = _folds(ids, goal, classes, metadata.groups(whole, ids))
-    parts = {column.name: parts_of(column) for column in columns}
+    parts = {(column.name, column.form): parts_of(column) for column in columns}
     tests = sum(map(len, parts.values())) + sum(c.varies and not c.is_id for c in columns)
     truth = goal.indicators(classes)
     design = Design(goal, classes, _scaled(truth), random, split, units, tests, _scale(truth))
@@ -571,7 +572,7 @@ def _danger(
 def _judged(
     design: Design,
     view: Overview,
-    parts: Mapping[str, Sequence[Column]],
+    parts: Mapping[tuple[str, Form], Sequence[Column]],
     presence: sparse.csr_matrix,
     chosen: tuple[str | None, str | None, str | None],
     duplicates: list[tuple[str, str]],
@@ -590,7 +591,9 @@ def _judged(
             scores = design.scores(column)
             danger = _danger(column, design, divider, group, scores)
         if danger in ("", "prevented") and column.name != group:
-            of_parts = [(*design.scores(piece), piece.name) for piece in parts[column.name]]
+            of_parts = [
+                (*design.scores(piece), piece.name) for piece in parts[column.name, column.form]
+            ]
             telling = [result for result in of_parts if result[1].alarms]
             if telling:
                 of_random, of_split, part = max(telling, key=lambda result: result[1].gain)
@@ -598,7 +601,7 @@ def _judged(
         row = _row(column, view, danger, part)
         row |= {"random": scores[0].value, "split": scores[1].value}
         row |= {"random_gain": scores[0].gain, "split_gain": scores[1].gain}
-        row["microbes_gain"] = gains.get(column.name, np.nan)
+        row["microbes_gain"] = gains.get((column.name, column.form), np.nan)
         rows.append(row)
     frame = _ordered(pd.DataFrame(rows, columns=COLUMNS))
     limit = noticeable(design.truth, design.units, design.tests)
@@ -613,7 +616,7 @@ def _judged(
 
 def _scores_of_microbes(
     presence: sparse.csr_matrix, design: Design, columns: Sequence[Column]
-) -> tuple[Score, dict[str, float]]:
+) -> tuple[Score, dict[tuple[str, Form], float]]:
     """The microbes' score of the target, and the gain by which they predict each column of not too
     many levels.
     """
@@ -624,7 +627,7 @@ def _scores_of_microbes(
     target, *others = np.split(predicted, ends, axis=1)
     gains = {}
     for column, truth, values in zip(few, blocks[1:], others, strict=True):
-        gains[column.name] = score(truth, values, design.units, design.tests).gain
+        gains[column.name, column.form] = score(truth, values, design.units, design.tests).gain
     return design.score(target), gains
 
 
@@ -632,8 +635,10 @@ def _recommendation(
     design: Design, view: Overview, frame: pd.DataFrame, fold: str | None, group: str | None
 ) -> Recommendation:
     """Choose at most one column of each option of `aam train`, the one that tells most."""
-    by_name = {column.name: column for column in view.columns}
-    rows = frame[frame["danger"] == "split"].sort_values("split_gain", ascending=False)
+    by_name = {column.name: column for column in view.columns if column.form != "reads"}
+    rows = frame[(frame["danger"] == "split") & (frame["form"] != "reads")].sort_values(
+        "split_gain", ascending=False
+    )
     leaks = [by_name[name] for name in rows["column"]]
     subjects = by_name.get(group or "")
 

@@ -248,3 +248,12 @@ def test_a_date_that_tells_the_class_has_a_remedy():
     row = frame_of(table, metadata, "diagnosis").loc["drawn"]
     assert (row["kind"], row["danger"]) == ("time", "split")
     assert "--batch-column" in row["advice"]
+
+
+def test_a_column_called_richness_is_the_user_s():
+    table, metadata, rng = study(18)
+    metadata["richness"] = metadata["ph"] + rng.normal(0, 0.3, SAMPLES)
+    config, audit = audit_of(table, metadata, "ph")
+    rows = audit.frame[audit.frame["column"] == "richness"].set_index("kind")
+    assert rows["danger"].to_dict() == {"biology": "split", "reads": ""}
+    assert train_command(config, audit).split()[-4:-2] == ["--numeric-columns", "richness"]
