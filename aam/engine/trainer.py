@@ -154,7 +154,10 @@ class Trainer:
             reason = f"{self.step_world.size} ranks exchange vectors and gradients once in a step"
         elif self.step_world.size > 1:
             wrapper = "FSDP2" if self.runtime.fsdp else "DDP"
-            reason = f"{self.step_world.size} ranks with {wrapper}"
+            weights = sum(parameter.numel() for parameter in self.model.parameters())
+            size = f"{weights / 1e6:.3g} million weights"
+            cause = "--no-capture" if self.runtime.no_capture else size
+            reason = f"{self.step_world.size} ranks with {wrapper}, {cause}"
         elif self.runtime.no_capture:
             reason = "--no-capture"
         else:
