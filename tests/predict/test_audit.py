@@ -11,6 +11,8 @@ from aam.api.evaluation import _audited, columns_of, train_command
 from aam.config import AuditConfig
 from aam.predict.audit import share_decided
 from aam.report.audit import sentences_of, warnings_of
+from aam.report.page import ReportData, report_html, summary_lines
+from tests.report.test_figures import classes
 
 SAMPLES, FEATURES = 120, 40
 
@@ -257,3 +259,15 @@ def test_a_column_called_richness_is_the_user_s():
     rows = audit.frame[audit.frame["column"] == "richness"].set_index("kind")
     assert rows["danger"].to_dict() == {"biology": "split", "reads": ""}
     assert train_command(config, audit).split()[-4:-2] == ["--numeric-columns", "richness"]
+
+
+def test_a_report_says_first_what_cannot_be_told_apart():
+    table, metadata, _ = study(19)
+    metadata["cage"] = metadata["diagnosis"].map({"ill": "1", "well": "2", "carrier": "3"})
+    _, audit = audit_of(table, metadata, "diagnosis")
+    result = classes()
+    results = ReportData("aam train", {}, {}, {}, (result,), audits={result.names.target: audit})
+    sentence = "These samples cannot tell cage from diagnosis"
+    page = report_html(results)
+    assert page.index(sentence) < page.index("Verdict")
+    assert sentence in summary_lines(results)[1]
