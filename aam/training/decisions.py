@@ -25,7 +25,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
-from aam.device.probe import ProbeSpec, machine_facts, verdict
+from aam.device.probe import SECONDS, ProbeSpec, machine_facts, verdict
 from aam.engine.ranks import RANK_PARTS, RankSteps
 from aam.engine.run import earlier_decisions
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
@@ -293,7 +293,9 @@ def step_spec(
         sizes |= {"depth": study.depth, "length": study.longest}
     arguments = {"config": plain, "kind": type(config).__name__, "study": sizes, **options}
     name = f"aam.training.trials:{trial}"
-    return ProbeSpec(name, arguments, device, kept=study is not None)
+    # The child reads the table again: about a second for a million entries.
+    limit = SECONDS + sizes.get("entries", 0) / 1e6
+    return ProbeSpec(name, arguments, device, limit, kept=study is not None)
 
 
 def probed_names(config: NetworkOptions, device: torch.device) -> set[str]:

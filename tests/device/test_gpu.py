@@ -18,7 +18,7 @@ from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch
 from aam.model.aam import HeadConfig
 from aam.options import RunConfig
-from aam.training.decisions import make_steps
+from aam.training.decisions import make_steps, probe_run
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.gpu
@@ -77,3 +77,13 @@ def test_steps_are_captured_and_right(simulate_study):
     assert taken.is_right, "the captured steps differ, or could not be captured"
     assert taken.graphs
     assert not outcome.nonfinite.item()
+
+
+def test_the_probe_tries_steps_and_workers_of_a_run(simulate_study):
+    study = simulate_study()
+    data = DataConfig(table=study / "table.biom", tree=study / "tree.nwk", rarefy_depth=500)
+    model = ModelConfig(embedding_dim=16, attention_layers=1, attention_heads=2)
+    config = PretrainConfig(data=data, model=model, train=TrainConfig(batch_size=8))
+    facts = probe_run(config, None, torch.device("cuda"))
+    assert facts["workers"]["ok"], facts
+    assert facts["capture"]["ok"], facts
