@@ -10,10 +10,12 @@ import json
 import logging
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,6 +85,23 @@ def _digest(path: Path) -> str:
     return ",".join(file_digest(manifest) for manifest in manifests)
 
 
+def _size(path: Path) -> int:
+    """Return the number of bytes of a file, or of all files in a folder."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def _typed(command: str) -> str | None:
+    """Return the command line of this process; None unless it is that of `command`."""
+    program, *words = sys.argv or [""]
+    if words[:1] != [command]:
+        return None
+    path = Path(program)
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return shlex.join([name, *words])
+
+
 def describe(
     command: str,
     options: Record,
@@ -90,18 +109,24 @@ def describe(
     facts: Record,
     in_memory: Mapping[str, str] | None = None,
 ) -> Record:
-    """Content of run.json: resolved options, versions, machine, checksums of the inputs, and
-    `facts`.
+    """Content of run.json: the command, resolved options, versions, machine, checksums and sizes
+    of the inputs, and `facts`.
 
     Inputs are `files`, and those `in_memory`, whose checksums are given, by option.
     """
-    digests = {name: (path, _digest(path)) for name, path in files.items()}
-    digests |= {name: (IN_MEMORY, digest) for name, digest in (in_memory or {}).items()}
+    inputs: dict[str, Record] = {
+        name: {"path": str(path), "bytes": _size(path), "sha256": _digest(path)}
+        for name, path in files.items()
+    }
+    for name, digest in (in_memory or {}).items():
+        inputs[name] = {"path": str(IN_MEMORY), "sha256": digest}
     versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    versions["scikit-learn"] = metadata.version("scikit-learn")
     return {
         "command": command,
+        "typed": _typed(command),
         "config": options,
-        "inputs": {name: {"path": str(p), "sha256": sha} for name, (p, sha) in digests.items()},
+        "inputs": inputs,
         "versions": {**versions, "python": platform.python_version()},
         "commit": code_commit(),
         "image": os.environ.get(IMAGE),
@@ -115,13 +140,14 @@ def describe(
 def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ between two run.json, by dotted name.
 
-    Times, paths of inputs with the same content, and paths of output are left out.
+    Times, spellings of the command, paths and sizes of inputs with the same content, and paths of
+    output are left out.
     """
     old, new = flatten(first), flatten(second)
-    left_out = {"started", "resumed", LIST}
+    left_out = {"started", "resumed", "typed", LIST}
     left_out |= {f"config.runtime.{name}" for name in names(RunConfig, changes="nothing")}
     for name in {**first["inputs"], **second["inputs"]}:
-        left_out.add(f"inputs.{name}.path")
+        left_out |= {f"inputs.{name}.path", f"inputs.{name}.bytes"}
         for option in (name, f"{name.split(' ')[0]}s"):
             left_out |= {f"config.data.{option}", f"config.targets.{option}"}
     pairs = {name: (old.get(name), new.get(name)) for name in old | new if name not in left_out}

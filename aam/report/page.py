@@ -5,6 +5,7 @@ a terminal shows of it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import html
@@ -13,28 +14,34 @@ import logging
 import math
 import re
 import textwrap
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
 import pandas as pd
 
 import aam
+from aam.engine.run import read_record
 from aam.evaluate.comparison import full_baselines, tests_corrected_for
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import LEAST_GROUPS, Metrics, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, per_class
 from aam.evaluate.predictions import Subset
 from aam.files.atomic import write_text
+from aam.files.output_folder import RUN
 from aam.predict.audit import Audit
 from aam.predict.learning_curve import LearningCurve
 from aam.report.audit import advice_of, audit_table, warnings_of
 from aam.report.charts import Figure, Table, plain_lines, printable
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows
+from aam.report.provenance import provenance_tables, repetition
 
 log = logging.getLogger("aam")
 
@@ -53,6 +60,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 VALUE_WITH_LIMITS = re.compile(r"^(\S+) \((\S+ to \S+)\)$")
 
 # What `aam explain` replaces in the report of a run stands between these.
+GLOSSARY = "<!-- words -->"
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
 
 # How a report calls the metrics of samples, and the samples in a sentence.
@@ -70,6 +78,8 @@ TERMS: dict[str, str] = json.loads((TEMPLATES / "words.json").read_text(encoding
 
 _WORDS = "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True))
 WORD = re.compile(rf"(?<![\w-])({_WORDS})(?![\w-])")
+# A word of a page that is explained.
+EXPLAINED = re.compile('<abbr data-tip="[^"]*">([^<]*)</abbr>')
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +91,8 @@ class ReportData:
     samples lie to each other; `audits` and `learning_curves` are by target, and so is `dropped`:
     the number of samples of each class, and of those that reach the depth. `warnings` are about the
     data; `explain_command` adds importances to the report, which has no place for them without it;
-    `unjudged` says why no sample was held out.
+    `unjudged` says why no sample was held out; `record` is the run.json of the run, which took
+    `seconds`.
     """
 
     title: str
@@ -100,6 +111,8 @@ class ReportData:
     explain_command: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)
     unjudged: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @cached_property
     def figures_of_target(self) -> dict[str, list[Figure]]:
@@ -406,7 +419,7 @@ def report_html(results: ReportData) -> str:
     """
     settings = results.configuration
     text = json.dumps(settings, indent=1, sort_keys=True, default=str, ensure_ascii=False)
-    facts = []
+    facts = provenance_tables(results.record, results.seconds)
     for title in ("task", "data", "split"):
         rows = tuple((name, str(value)) for name, value in getattr(results, title).items())
         facts.append(Table(title.capitalize(), (), rows))
@@ -419,12 +432,16 @@ def report_html(results: ReportData) -> str:
             opening=introduction(results),
             warnings=all_warnings(results),
             facts=facts,
+            repetition=repetition(results.record),
             targets=[_target(results, result) for result in results.targets],
             configuration=text,
             digest=hashlib.sha256(text.encode()).hexdigest()[:32],
         )
     )
-    return page + "\n"
+    words = sorted(set(EXPLAINED.findall(page)), key=str.lower)
+    glossary = templates().get_template("glossary.html.j2")
+    terms = {word: TERMS[html.unescape(word)] for word in words}
+    return page.replace(GLOSSARY, glossary.render(terms=terms) if terms else "") + "\n"
 
 
 # --- files and a terminal ----------------------------------------------------------------------
@@ -507,8 +524,20 @@ def summary_lines(results: ReportData) -> list[str]:
     return [*wrapped, *(line for table in results.tables for line in plain_lines(table))]
 
 
+def with_record(results: ReportData, folder: Path) -> ReportData:
+    """Add the run.json of a folder, if there is one, and the time since its start."""
+    if not (folder / RUN).is_file():
+        return results
+    record, seconds = read_record(folder / RUN), 0.0
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        started = datetime.strptime(record["started"], "%Y-%m-%dT%H:%M:%S%z")
+        seconds = max(time.time() - started.timestamp(), 0.0)
+    return replace(results, record=record, seconds=seconds)
+
+
 def write_results(folder: Path, results: ReportData) -> None:
     """Write report.html, figures/ and metrics.json, and log what matters."""
+    results = with_record(results, folder)
     write_text(folder / "report.html", report_html(results))
     write_figures(folder / "figures", results)
     targets = {result.names.target: _target_json(result) for result in results.targets}

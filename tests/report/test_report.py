@@ -186,7 +186,7 @@ SHOWN = """aam train; age, case; column fold; a third of the ASVs; 8-mer Jaccard
 run run 2; the training median; the majority class; balanced accuracy; AUROC;
 Held-out metrics, with 95 % intervals over 20 values of subject; over 60 samples;
 Each class against all others; Samples dropped below the depth; True and predicted class;
-Figures and tables are explained in docs/report.md."""
+Words of this page; Click a column header to sort."""
 
 
 def test_the_page_shows_everything():
