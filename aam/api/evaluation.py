@@ -39,7 +39,7 @@ from aam.evaluate.predictions import (
     write_predictions,
 )
 from aam.files.atomic import write_text
-from aam.files.output_folder import FIGURES, RUN
+from aam.files.output_folder import DOME, FIGURES, RUN
 from aam.io.metadata import Metadata, align, read_metadata, spelling_key
 from aam.options import not_none
 from aam.predict.audit import Audit, make_audit
@@ -64,7 +64,7 @@ log = logging.getLogger("aam")
 
 COLUMNS = "columns.tsv"
 AUDIT_OUTPUTS = (COLUMNS, SAMPLES, MIXTURES, PICTURE)
-OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", *FIGURES)
+OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", DOME, *FIGURES)
 
 # Maximum number of pairs of spellings in a message.
 MOST_ALIKE = 5

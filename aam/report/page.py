@@ -35,12 +35,13 @@ from aam.evaluate.intervals import LEAST_GROUPS, Metrics, limits_text, number, t
 from aam.evaluate.metrics import TITLES, per_class
 from aam.evaluate.predictions import Subset
 from aam.files.atomic import write_text
-from aam.files.output_folder import RUN
+from aam.files.output_folder import DOME, RUN
 from aam.predict.audit import Audit
 from aam.predict.learning_curve import LearningCurve
 from aam.report.audit import advice_of, audit_table, warnings_of
 from aam.report.charts import Figure, Table, plain_lines, printable
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows
+from aam.report.methods import Description, dome, dome_table, methods, references
 from aam.report.provenance import provenance_tables, repetition
 
 log = logging.getLogger("aam")
@@ -113,6 +114,11 @@ class ReportData:
     unjudged: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def description(self) -> Description:
+        """What the run was, for its methods."""
+        return Description(self.record, self.targets, self.data)
 
     @cached_property
     def figures_of_target(self) -> dict[str, list[Figure]]:
@@ -420,6 +426,8 @@ def report_html(results: ReportData) -> str:
     settings = results.configuration
     text = json.dumps(settings, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     facts = provenance_tables(results.record, results.seconds)
+    description = results.description
+    sentences = methods(description)
     for title in ("task", "data", "split"):
         rows = tuple((name, str(value)) for name, value in getattr(results, title).items())
         facts.append(Table(title.capitalize(), (), rows))
@@ -433,6 +441,9 @@ def report_html(results: ReportData) -> str:
             warnings=all_warnings(results),
             facts=facts,
             repetition=repetition(results.record),
+            methods=sentences,
+            references=references(" ".join(sentences)),
+            dome=dome_table(description),
             targets=[_target(results, result) for result in results.targets],
             configuration=text,
             digest=hashlib.sha256(text.encode()).hexdigest()[:32],
@@ -536,10 +547,12 @@ def with_record(results: ReportData, folder: Path) -> ReportData:
 
 
 def write_results(folder: Path, results: ReportData) -> None:
-    """Write report.html, figures/ and metrics.json, and log what matters."""
+    """Write report.html, figures/, dome.json and metrics.json, and log what matters."""
     results = with_record(results, folder)
     write_text(folder / "report.html", report_html(results))
     write_figures(folder / "figures", results)
+    if answers := dome(results.description):
+        write_text(folder / DOME, json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
     targets = {result.names.target: _target_json(result) for result in results.targets}
     for name, curve in results.learning_curves.items():
         targets[name]["learning_curve"] = curve.points.to_dict("records")

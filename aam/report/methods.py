@@ -1,0 +1,282 @@
+"""Methods of a run in sentences with their references, and its answers to the questions of DOME
+(Walsh et al. 2021): data, optimization, model, evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from aam.evaluate.comparison import full_baselines, tests_corrected_for
+from aam.evaluate.conformal import CONFORMAL_LEVEL
+from aam.evaluate.evaluation import Evaluation
+from aam.evaluate.intervals import LEAST_GROUPS, with_limits
+from aam.evaluate.metrics import TITLES
+from aam.predict.baselines import BOOSTING, FIELD_DEFAULT, NEIGHBOURS
+from aam.predict.blend import NETWORK
+from aam.report.charts import Table
+
+# References by the words that cite them.
+REFERENCES: dict[str, str] = json.loads(
+    (resources.files("aam.report") / "templates" / "references.json").read_text(encoding="utf-8")
+)
+
+MEMBERS = {
+    "presence": "ridge regression on the presence of ASVs (Hoerl and Kennard 1970)",
+    "forest": "extremely randomized trees on the presence of ASVs (Geurts et al. 2006)",
+    NETWORK: "a transformer over the ASVs of a sample (Vaswani et al. 2017)",
+}
+RIVALS = {
+    FIELD_DEFAULT: "Breiman 2001; Bokulich et al. 2018",
+    BOOSTING: "Friedman 2001",
+    "extra trees on presence": "Geurts et al. 2006",
+    "linear model of presence": "Hoerl and Kennard 1970",
+    "linear model of log-ratios": "Hoerl and Kennard 1970",
+}
+# Citations of the paired tests, by metric.
+SWAPS = "Ernst 2004"
+TESTS = {"auroc": "Venkatraman and Begg 1996"}
+UNIFRAC = {
+    "unifrac": "unweighted UniFrac (Lozupone and Knight 2005)",
+    "weighted": "weighted UniFrac (Lozupone et al. 2007)",
+    "weighted-normalized": "normalized weighted UniFrac (Lozupone et al. 2007)",
+    "generalized": "generalized UniFrac (Chen et al. 2012)",
+}
+
+# What no run can know.
+AUTHOR = "Not recorded; for the author to answer."
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What a run was, in words: its run.json, its judged targets, and the sizes of its data."""
+
+    record: Mapping[str, Any]
+    targets: Sequence[Evaluation]
+    data: Mapping[str, object]
+
+    def option(self, section: str, name: str) -> Any:
+        """The value of an option in run.json; None where it has none."""
+        config = self.record.get("config", {})
+        part = config.get(section, config)
+        return part.get(name) if isinstance(part, dict) else None
+
+    @property
+    def names(self) -> str:
+        """The targets."""
+        return _and([result.names.target for result in self.targets])
+
+    @property
+    def members(self) -> list[str]:
+        """The members of the blend."""
+        return [name for name in self.option("targets", "members") or () if name in MEMBERS]
+
+    @property
+    def samples(self) -> str:
+        """The size of the data and its rarefaction; empty where it is not recorded."""
+        depth, dropped = self.record.get("depth"), len(self.record.get("dropped_samples") or ())
+        if depth is None or "samples" not in self.data:
+            return ""
+        text = f"{self.data['samples']} samples"
+        text += f" with {self.data['ASVs']} ASVs" if "ASVs" in self.data else ""
+        text += f" were rarefied to {depth:,} reads"
+        return f"{text}; {dropped} with fewer were left out." if dropped else f"{text}."
+
+    @property
+    def model(self) -> str:
+        """The members, their blend and the seed."""
+        blend = "the equal mean of " if len(self.members) > 1 else ""
+        text = f"The predictions are {blend}{_and([MEMBERS[name] for name in self.members])}."
+        if NETWORK in self.members and self.option("train", "pretrained_encoder"):
+            text += " The transformer was pretrained without labels."
+        return text
+
+    @property
+    def split(self) -> str:
+        """How samples were held out."""
+        group, study = self.option("data", "group_column"), self.option("data", "study_column")
+        cv, subset = self.option("data", "cv"), {result.subset for result in self.targets}
+        if self.record.get("command") == "evaluate":
+            text = f"The judged samples are: {_and(sorted(subset))}"
+        elif cv is not None:
+            folds = f"{cv}-fold cross-validation"
+            folds = folds if str(cv).isdigit() else f"cross-validation over the values of {cv}"
+            text = f"Each sample was predicted in {folds} by models that did not learn from it"
+        elif "held-out" in subset:
+            text = "Samples that took no part in training were held out for the evaluation"
+        else:
+            text = "No sample was held out from all decisions of training"
+        text += f"; whole values of {study} were held out" if study else ""
+        return f"{text}; all samples of a {group} were held out together." if group else f"{text}."
+
+    @property
+    def comparison(self) -> str:
+        """Baselines, tests, and the correction."""
+        rivals = [
+            rival
+            for result in self.targets
+            for rival in full_baselines(result.comparisons)
+            if not rival.constant
+        ]
+        named = list(dict.fromkeys(rival.name for rival in rivals))
+        if not named:
+            return ""
+        cited = [f"{name} ({RIVALS[name]})" if name in RIVALS else name for name in named]
+        if NEIGHBOURS in named:
+            metric = UNIFRAC.get(self.option("data", "unifrac_metric") or "unifrac", "UniFrac")
+            cited[named.index(NEIGHBOURS)] = f"nearest neighbours on {metric}"
+        text = f"On the same samples they are compared with {_and(cited)}"
+        if not any(math.isfinite(rival.p) for rival in rivals):
+            return f"{text}, without tests."
+        tests = dict.fromkeys(TESTS.get(result.key, SWAPS) for result in self.targets)
+        text += (
+            f" by permutation tests that swap the predictions of whole groups ({_and([*tests])})"
+        )
+        if any(tests_corrected_for(result.comparisons) > 1 for result in self.targets):
+            text += ", with p corrected for several baselines (Holm 1979)"
+        labels = any(result.key == "auroc" for result in self.targets)
+        chance = "; chance is tested by permuted labels (Ojala and Garriga 2010)" if labels else ""
+        return f"{text}{chance}."
+
+    @property
+    def intervals(self) -> str:
+        """Confidence intervals of metrics, and conformal intervals of predictions."""
+        enough = [r for r in self.targets if r.complete.group_count >= LEAST_GROUPS]
+        texts = []
+        if enough:
+            shares = any(result.complete.labels for result in enough)
+            exact = "; those of shares are exact (Korn and Graubard 1998)" if shares else ""
+            texts.append(
+                "95 % confidence intervals resample whole groups (Efron and Tibshirani 1993)"
+                f"{exact}."
+            )
+        if any(result.coverage for result in self.targets):
+            texts.append(
+                f"{100 * CONFORMAL_LEVEL:.0f} % prediction intervals are conformal and calibrated "
+                "on other groups (Lei et al. 2018)."
+            )
+        return " ".join(texts)
+
+    @property
+    def software(self) -> str:
+        """The versions of the code."""
+        versions, commit = self.record.get("versions", {}), self.record.get("commit")
+        named = ("torch", "scikit-learn", "numpy")
+        libraries = [f"{name} {versions[name]}" for name in named if name in versions]
+        text = f"aam {versions.get('aam', '')}".strip()
+        text += f" (commit {commit})" if commit else ""
+        return f"{text} with {_and(libraries)}" if libraries else text
+
+
+def _and(items: Sequence[str]) -> str:
+    """Items of a list in a sentence."""
+    return (
+        items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+    )
+
+
+def methods(run: Description) -> list[str]:
+    """Three to six sentences for a paper; none without a judged target or its run.json."""
+    if not run.record or not any(len(result.complete.truth) for result in run.targets):
+        return []
+    judged = run.record.get("command") == "evaluate"
+    done = "judged predictions of" if judged else "predicted"
+    sentences = [f"We {done} {run.names} with {run.software}. {run.samples}".strip()]
+    sentences += [run.model] if run.members else []
+    return [text for text in (*sentences, run.split, run.comparison, run.intervals) if text]
+
+
+def references(text: str) -> list[str]:
+    """The references that a text cites, in alphabetical order."""
+    return [reference for name, reference in sorted(REFERENCES.items()) if name in text]
+
+
+def _results(result: Evaluation) -> str:
+    """The metrics of a target, with limits."""
+    shown = {**result.metrics, **result.coverage}
+    values = [f"{TITLES[name]} {with_limits(metric)}" for name, metric in shown.items()]
+    return f"{result.names.target}: {', '.join(values)}"
+
+
+def _against(result: Evaluation) -> str:
+    """The best baseline of a target, and the verdict."""
+    full = full_baselines(result.comparisons)
+    best = f"best {full[0].name}, {with_limits(full[0].metrics[result.key])}; " if full else ""
+    return f"{result.names.target}: {best}{result.verdict.sentences[0]}"
+
+
+def _size(result: Evaluation) -> str:
+    """The number of judged samples, and of their groups."""
+    complete, name = result.complete, result.names.group
+    of = "" if complete.groups is None else f" of {complete.group_count} {name}"
+    return f"{len(complete.truth)} {result.subset} samples{of}"
+
+
+def _classes(result: Evaluation) -> str:
+    """The range of a target, or the number of samples of each of its classes."""
+    complete, name = result.complete, result.names.target
+    if complete.labels:
+        sizes = np.bincount(complete.truth, minlength=len(complete.labels))
+        return (
+            f"{name}: {', '.join(f'{n} {k}' for k, n in zip(complete.labels, sizes, strict=True))}"
+        )
+    return f"{name}: {complete.truth.min():g} to {complete.truth.max():g}"
+
+
+def dome(run: Description) -> dict[str, dict[str, str]]:
+    """Answers to the questions of DOME, by section and question; empty where nothing is judged."""
+    if not methods(run):
+        return {}
+    record, results = run.record, [r for r in run.targets if len(r.complete.truth)]
+    inputs = record.get("inputs", {}).values()
+    files = [f"{x.get('path')} (SHA-256 {x.get('sha256') or 'not recorded'})" for x in inputs]
+    sizes = _and([_size(result) for result in results])
+    decided = "Penalties and trees are chosen on training samples only."
+    if NETWORK in run.members:
+        decided += f" The network trains for at most {run.option('train', 'epochs')} epochs."
+    return {
+        "data": {
+            "provenance": f"{'; '.join(files)}. Source: {AUTHOR}",
+            "points": f"{'; '.join(map(_classes, results))}. Judged: {sizes}.",
+            "splits and redundancy": run.split,
+            "availability": AUTHOR,
+        },
+        "optimization": {
+            "algorithm": run.model if run.members else "The models are those of the inputs.",
+            "encoding of the data": run.samples or "That of the models.",
+            "meta-predictions": "No predictions of other tools are inputs.",
+            "fitting and regularization": decided,
+            "configuration": "All options are in run.json.",
+        },
+        "model": {
+            "interpretability": "aam explain computes the importance of ASVs and taxa.",
+            "output": "A number, or a probability of each class.",
+            "execution": f"{record.get('device') or 'device not recorded'}, started "
+            f"{record.get('started', 'at a time not recorded')}; the report has the time taken.",
+            "software": f"{run.software}, licence BSD-3-Clause.",
+        },
+        "evaluation": {
+            "method": run.split,
+            "measures": "; ".join(map(_results, results)),
+            "comparison": " ".join([run.comparison, "; ".join(map(_against, results))]).strip(),
+            "confidence": run.intervals or "Too few groups for intervals and tests.",
+            "availability": "Predictions of all samples are in predictions.tsv.",
+        },
+    }
+
+
+def dome_table(run: Description) -> list[Table]:
+    """The answers to DOME as a table of a report."""
+    rows = [
+        (f"{section}: {question}", answer)
+        for section, answers in dome(run).items()
+        for question, answer in answers.items()
+    ]
+    title = "Answers to the questions of DOME (Walsh et al. 2021)"
+    return [Table(title, (), tuple(rows), "dome")] if rows else []

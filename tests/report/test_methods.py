@@ -1,0 +1,111 @@
+"""Methods and DOME: each statement is what the run did, and only what was used is cited."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aam.evaluate.comparison import Baseline
+from aam.evaluate.evaluation import Names, evaluate_target
+from aam.predict.baselines import NEIGHBOURS
+from aam.report.methods import REFERENCES, Description, dome, methods, references
+from aam.report.page import report_html, write_results
+from tests.evaluate import simulated
+from tests.evaluate.simulated import majority, median, two_classes
+from tests.report.test_provenance import RECORD
+from tests.report.test_report import HOSTILE, Page, data, numeric
+
+CONFIG = {
+    "data": {"cv": "4", "group_column": "subject", "unifrac_metric": "weighted"},
+    "targets": {"members": ["forest"]},
+    "train": {"epochs": 17, "pretrained_encoder": None},
+}
+RUN = {**RECORD, "config": CONFIG, "depth": 1234, "dropped_samples": {"a": 3, "b": 4}}
+
+
+def described(record: dict = RUN, **config) -> Description:
+    given = simulated.numeric(0.4, groups=np.arange(200) // 4)
+    draw = np.random.default_rng(3)
+    names = (NEIGHBOURS, "gradient boosting")
+    rivals = [Baseline(name, given.truth + draw.normal(0, 1, 200), False) for name in names]
+    judged = evaluate_target(
+        Names("ph", group="subject"), given, [median(given), *rivals], repeats=20
+    )
+    config = {part: {**CONFIG[part], **config.get(part, {})} for part in CONFIG}
+    return Description({**record, "config": config}, (judged,), {"samples": 212, "ASVs": 345})
+
+
+def test_methods_name_what_was_done_and_cite_nothing_else():
+    text = " ".join(methods(described()))
+    assert 3 <= len(methods(described())) <= 6
+    for part in ("ph with aam 7.8.9 (commit c0ffee+)", "212 samples with 345 ASVs", "1,234 reads"):
+        assert part in text
+    assert "2 with fewer were left out" in text
+    assert "4-fold cross-validation" in text
+    assert "all samples of a subject were held out together" in text
+    assert "equal mean" not in text, "one member"
+    cited = " ".join(references(text))
+    for author in ("Geurts", "Lozupone CA", "Friedman", "Holm", "Ernst", "Efron"):
+        assert author in cited, author
+    for author in ("Hoerl", "Vaswani", "Lei J", "Chen J", "Ojala", "Breiman", "Walsh"):
+        assert author not in cited, author
+
+
+def test_methods_of_other_runs():
+    blend = " ".join(methods(described(targets={"members": ["presence", "forest", "deep"]})))
+    assert "the equal mean of ridge regression" in blend
+    assert "a transformer over the ASVs of a sample (Vaswani et al. 2017)" in blend
+    assert "pretrained" not in blend
+    encoder = {"pretrained_encoder": "16s-v4"}
+    targets = {"members": ["deep"]}
+    assert "was pretrained" in " ".join(methods(described(targets=targets, train=encoder)))
+    by_study = {"cv": "cohort", "group_column": None, "study_column": "cohort"}
+    text = " ".join(methods(described(data=by_study)))
+    assert "cross-validation over the values of cohort" in text
+    assert "held out together" not in text
+    one = " ".join(methods(described(data={"cv": None})))
+    assert "took no part in training" in one
+    assert methods(Description({}, described().targets, {})) == []
+    assert methods(Description(RUN, (), {})) == []
+
+
+def test_methods_of_two_classes_cite_their_tests():
+    given = replace(two_classes(2.0), groups=np.arange(200) % 50)
+    rival = Baseline("depth alone", given.predicted[:, ::-1], trivial=True)
+    judged = evaluate_target(Names("case"), given, [majority(given), rival], repeats=20)
+    cited = references(" ".join(methods(Description(RUN, (judged,), {}))))
+    authors = [reference.split()[0] for reference in cited]
+    assert authors == ["Efron", "Geurts", "Korn", "Ojala", "Venkatraman"]
+
+
+def test_dome_answers_all_sections_of_the_page_and_the_file(tmp_path):
+    run = described()
+    answers = dome(run)
+    assert list(answers) == ["data", "optimization", "model", "evaluation"]
+    assert all(text for part in answers.values() for text in part.values())
+    assert "200 held-out samples of 50 subject" in answers["data"]["points"]
+    assert RUN["inputs"]["table"]["sha256"] in answers["data"]["provenance"]
+    (tmp_path / "run.json").write_text(json.dumps(run.record))
+    write_results(tmp_path, replace(data(*run.targets), data=run.data))
+    assert json.loads((tmp_path / "dome.json").read_text()) == answers
+    page = Page((tmp_path / "report.html").read_text()).text
+    assert methods(run)[0] in page
+    assert answers["evaluation"]["measures"] in page
+
+
+def test_html_in_names_stays_text_in_the_methods():
+    judged = replace(numeric(), names=Names(HOSTILE, HOSTILE, HOSTILE))
+    record = {**RUN, "commit": HOSTILE, "config": {**CONFIG, "data": {"group_column": HOSTILE}}}
+    page = report_html(replace(data(judged), record=record))
+    assert "<script src" not in page
+    assert HOSTILE.replace("\x1b", "") in Page(page).text.replace("\x1b", "")
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_reference_has_the_authors_and_year_that_cite_it(name: str):
+    author, year = name.split()[0], name.split()[-1]
+    assert REFERENCES[name].startswith(author)
+    assert f"({year})" in REFERENCES[name]
