@@ -221,12 +221,12 @@ def shared_cache(environment: Mapping[str, str]) -> Path | None:
 
 
 def usable_shared_cache(environment: Mapping[str, str]) -> Path | None:
-    """Return `shared_cache`, made if need be; None where it cannot be written."""
+    """Return `shared_cache`, which may still have to be made; None where it cannot be written."""
     folder = shared_cache(environment)
     with contextlib.suppress(OSError):
         if folder is not None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return folder if os.access(folder, os.W_OK) else None
+            existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+            return folder if existing.is_dir() and os.access(existing, os.W_OK) else None
     return None
 
 

@@ -10,6 +10,7 @@ newer and nothing else.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -302,6 +303,9 @@ def command_and_environment(options: argparse.Namespace) -> Command:
     problems += [f"--env {word}: expected NAME=VALUE" for word in options.env if "=" not in word]
     folders = storage_folders(os.environ, problems)
     if (kept := usable_shared_cache(os.environ)) is not None:
+        # What is bound must exist; where that fails the list of problems says so.
+        with contextlib.suppress(OSError):
+            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         folders.append(str(kept.absolute()))
     binds = bind_options(options, folders, caches, problems)
     if options.engine != "none" and not options.image.is_file():
