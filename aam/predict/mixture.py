@@ -46,7 +46,7 @@ SIMILAR, SAME_FEATURES, SAME_RATIO, FEATURES_TO_JUDGE, READS_TO_SHOW = 0.9, 0.9,
 FALSE_DISCOVERIES, LEAST_SAMPLES = 0.05, 20
 
 # Quantile of the differences between sources that gives the scale of chance in a study.
-BULK = 0.85
+BULK = 0.7
 
 # Samples, and pairs of samples, that are compared at a time.
 BLOCK, PAIRS = 256, 2000

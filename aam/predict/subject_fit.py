@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from aam.predict.mixture import BULK, LEAST_SAMPLES, Floats, Ints, Mask
+from aam.predict.mixture import LEAST_SAMPLES, Floats, Ints, Mask
 
 # Nearest samples of a subject that count, and pseudo-samples at the prevalence in the table.
 NEAREST, PSEUDO_SAMPLES = 3, 1.0
@@ -24,6 +24,9 @@ TIME_SCALE = 0.25
 # Chance of any false suspicion in a study, and the share of samples that must fit their own subject
 # best for any to be judged.
 FAMILY_WISE, LEAST_OWN = 0.05, 0.5
+
+# Quantile of the differences between other subjects that gives the scale of chance in a study.
+BULK = 0.85
 
 # Other subjects that are compared, and neighbours in the sheet that make a shift.
 COMPARED, LEAST_SHIFT = 4, 3

@@ -45,6 +45,7 @@ SIGNATURES = {
     "sample_weight: 'Any' = None) -> 'float'",
     "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str | None' = None, *, "
     "group_column: 'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
+    "check_samples": "(table: 'Any', groups: 'Any' = None, time: 'Any' = None) -> 'SampleCheck'",
     "learning_curve": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
     "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
     "load": "(path: 'Paths', **options: 'Any') -> 'Model'",
@@ -66,6 +67,7 @@ NAMES = [
     "UnlikeTrainingWarning",
     "__version__",
     "audit",
+    "check_samples",
     "learning_curve",
     "load",
     "pretrain",
