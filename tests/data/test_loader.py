@@ -121,6 +121,20 @@ def test_workers_live_for_all_epochs(study):
     assert not multiprocessing.active_children()
 
 
+def test_workers_live_while_batches_are_finished_alike(study):
+    loader, workers = Loader(study, ALL, 5, True, workers=1), []
+    for epoch, seed in enumerate((0, 0, 1)):
+        layout = Layout(TrainConfig(), seed)
+        made = [*loader.epoch(epoch, 0, layout, first=7)]
+        alone = [*Loader(study, ALL, 5, True).epoch(epoch, 0, layout, first=7)]
+        for batch, expected in zip(made, alone, strict=True):
+            assert torch.equal(batch.tokens, expected.tokens)
+        workers.append({child.pid for child in multiprocessing.active_children()})
+    loader.close()
+    assert workers[0] == workers[1]
+    assert not workers[1] & workers[2]
+
+
 def test_workers_end_with_the_process_that_left_an_epoch_open(tmp_path):
     """They ignore the signal by which multiprocessing ends and then waits for them; the folder
     stands for an early hook at exit.
