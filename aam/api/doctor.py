@@ -179,7 +179,7 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
     with simulated_training(name, config.threads) as training:
         log.info("doctor: a few training steps on a simulated study")
         trained = short_training(training)
-        log.info("doctor: workers, graphs and compilers, up to five minutes for each")
+        log.info("doctor: workers, graphs and compilers, up to ten minutes for each")
         compiled = dataclasses.replace(training.runtime, compile_model=True)
         probed = probe_run(dataclasses.replace(training, runtime=compiled), None, device)
     return facts, {

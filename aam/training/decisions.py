@@ -295,6 +295,8 @@ def step_spec(
     name = f"aam.training.trials:{trial}"
     # The child reads the table again: about a second for a million entries.
     limit = SECONDS + sizes.get("entries", 0) / 1e6
+    # On a busy CPU inductor took 297 s.
+    limit += SECONDS if "compiler" in options else 0.0
     return ProbeSpec(name, arguments, device, limit, kept=study is not None)
 
 
