@@ -153,7 +153,9 @@ OF_JOBS += "|dependency|wrap|parsable|kill-on-invalid-dep"
 
 
 def _is_sbatch(value: object) -> bool:
-    match = re.fullmatch(r"--([a-z][a-z-]*)(=\S+)?", value) if is_line(value) else None  # type: ignore[arg-type]
+    if not isinstance(value, str) or not is_line(value):
+        return False
+    match = re.fullmatch(r"--([a-z][a-z-]*)(=\S+)?", value)
     return match is not None and not re.fullmatch(OF_JOBS, match[1])
 
 
