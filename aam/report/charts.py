@@ -45,6 +45,9 @@ WIDTH, HEIGHT = 356, 285
 # Of more samples than this a random part is drawn.
 MOST_POINTS = 2000
 
+# The look of a band.
+INTERVAL = {"color": SOFT, "opacity": 0.18, "orient": "horizontal"}
+
 DASHED = {"color": SOFT, "strokeWidth": 1.2, "strokeDash": [5, 4]}
 
 # Height of an interval below its name and value; the longest name that a line has room for.
@@ -221,6 +224,16 @@ def points(rows: Rows, axes: tuple[alt.X, alt.Y], colours: Mapping[str, Any], **
 def bars(rows: Rows, **mark: Any) -> Chart:
     """Return the vertical intervals of rows with x, and low and high if they have one."""
     chart = alt.Chart(data(rows)).transform_filter("isValid(datum.low)").mark_rule(**mark)
+    return chart.encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
+
+
+def band(rows: Rows, across: bool = False, **mark: Any) -> Chart:
+    """Return the area between low and high of rows with x or, `across`, between the left and right
+    limits of rows with y; without limits nothing.
+    """
+    chart = alt.Chart(data(rows)).transform_filter("isValid(datum.low)").mark_area(**mark)
+    if across:
+        return chart.encode(alt.X("low:Q"), alt.X2("high:Q"), alt.Y("y:Q"))
     return chart.encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
 
 

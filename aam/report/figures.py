@@ -13,7 +13,6 @@ import altair as alt
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from scipy.stats import binomtest
 
 from aam.diversity.distances import bray_curtis
 from aam.engine.logger import METRICS
@@ -28,6 +27,7 @@ from aam.io.tables import AmpliconTable
 from aam.predict.learning_curve import LearningCurve
 from aam.report import charts
 from aam.report.charts import LIGHT, RAMP, Figure, IntervalRow
+from aam.report.residuals import calibration, residual_figure
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200
@@ -46,6 +46,9 @@ SHOWN: dict[Outcome, tuple[str, int]] = {
     "not shown": ("no difference is shown", 8),
     "untested": ("not tested", 8),
 }
+
+# Parts of the predictions whose intervals make the band.
+BAND_PARTS = 20
 
 SHARE = {"domain": [0, 1]}
 
@@ -68,6 +71,21 @@ def _colours_of(values: Array | None) -> dict[str, int]:
     return {kind: at for at, kind in enumerate(kinds)} if 1 < len(kinds) <= len(LIGHT) else {}
 
 
+def interval_band(complete: TargetPredictions) -> list[dict[str, float]]:
+    """Mean limits of the conformal intervals by part of the predictions: ``y``, the prediction, and
+    ``low`` and ``high``, values of the truth; nothing without intervals.
+    """
+    if complete.limits is None:
+        return []
+    limits = np.column_stack([complete.predicted, complete.limits])
+    frame = pd.DataFrame(limits, columns=["y", "low", "high"]).dropna()
+    parts = (
+        pd.qcut(frame["y"], min(BAND_PARTS, len(frame)), duplicates="drop") if len(frame) else []
+    )
+    means = frame.groupby(parts, observed=True).mean() if len(frame) else frame
+    return means.to_dict("records") if len(means) > 1 else []
+
+
 def scatter_figure(result: Evaluation) -> Figure:
     """Predicted against true values, coloured by batch, with conformal intervals."""
     names, complete = result.names, result.complete
@@ -78,13 +96,15 @@ def scatter_figure(result: Evaluation) -> Figure:
         tip = f"{sample}: true {number(truth)}, predicted {number(predicted)}"
         for name, of in ((names.group, part.groups), (names.batch, part.batch)):
             tip += "" if of is None else f", {name} {of[at]}"
-        low, high = (math.nan, math.nan) if part.limits is None else part.limits[at].tolist()
         batch = "" if part.batch is None else str(part.batch[at])
-        row = {"x": truth, "y": predicted, "low": low, "high": high, "batch": batch, "tip": tip}
-        rows.append(row)
+        rows.append({"x": truth, "y": predicted, "batch": batch, "tip": tip})
     caption = "Points on the dashed line are exact predictions."
-    if any(math.isfinite(row["low"]) for row in rows):
-        caption += f" Vertical lines are {100 * CONFORMAL_LEVEL:.0f} % conformal intervals."
+    band = interval_band(complete)
+    if band:
+        share = f"{100 * CONFORMAL_LEVEL:.0f} %"
+        caption += (
+            f" The band is the {share} conformal interval: about {share} of points lie in it."
+        )
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
     axes = charts.x_axis(f"true {names.target}"), charts.y_axis(f"predicted {names.target}")
@@ -93,7 +113,7 @@ def scatter_figure(result: Evaluation) -> Figure:
     return Figure(
         "predicted",
         f"Predicted against true {names.target}",
-        charts.sized(exact, charts.bars(rows, color=charts.SOFT, opacity=0.28), marks),
+        charts.sized(charts.band(band, True, **charts.INTERVAL), exact, marks),
         caption,
     )
 
@@ -133,12 +153,12 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
 
 
 def reliability_figure(complete: TargetPredictions) -> Figure:
-    """Accuracy against the probability of the chosen class, with 95 % intervals (Wilson 1927)."""
+    """Accuracy against the probability of the chosen class, with 95 % intervals over groups."""
     rows = list[dict[str, Any]]()
-    for level, x, y, count in metrics.reliability(complete.truth, complete.predicted).itertuples():
-        limits = binomtest(round(y * count), count).proportion_ci(method="wilson")
-        tip = f"{level / 10:.1f} to {(level + 1) / 10:.1f}: {number(y)} of {count}"
-        rows.append({"x": x, "y": y, "low": limits.low, "high": limits.high, "tip": tip})
+    for level, x, right, count in calibration(complete).itertuples():
+        tip = f"{level / 10:.1f} to {(level + 1) / 10:.1f}: {number(right.value)} of {count}"
+        limits = {"low": right.low, "high": right.high}
+        rows.append({"x": x, "y": right.value, **limits, "tip": tip})
     axes = (
         charts.x_axis("probability of the chosen class", **SHARE),
         charts.y_axis("share right", **SHARE),
@@ -150,8 +170,8 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
         charts.sized(
             charts.diagonal(0, 1), charts.bars(rows, color=LIGHT[0], strokeWidth=1.5), marks
         ),
-        "Each point is a tenth of the range of probabilities; bars are 95 % intervals for "
-        "independent samples. Below the dashed line the model is too confident.",
+        "Each point is a tenth of the range of probabilities; bars are 95 % intervals over groups. "
+        "Below the dashed line the model is too confident.",
     )
 
 
@@ -167,7 +187,8 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     for (row, column), count in np.ndenumerate(counts):
         true, predicted, share = labels[row], labels[column], float(shares[row, column])
         tip = f"{true} called {predicted}: {count} of {sizes[row]}, {100 * share:.0f} %"
-        texts = {"true": f"{true} ({sizes[row]})", "percent": f"{100 * share:.0f} %", "tip": tip}
+        text = f"{count}\n{100 * share:.0f} %"
+        texts = {"true": f"{true} ({sizes[row]})", "text": text, "tip": tip}
         rows.append({"predicted": predicted, "share": share, **texts})
     bare: dict[str, Any] = {"ticks": False, "domain": False}
     across = alt.Axis(labelAngle=-60 if len(labels) > 2 else 0, labelLimit=110, **bare)
@@ -182,13 +203,12 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     cells = chart.mark_rect(aria=True, color=LIGHT[0])
     layers = [cells.encode(alt.Description("tip:N"), opacity=shade)]
     if with_text:
-        layers.append(chart.mark_text().encode(alt.Text("percent:N")))
+        layers.append(chart.mark_text(lineBreak="\n", dy=-6).encode(alt.Text("text:N")))
     return Figure(
         "confusion",
         "True and predicted class",
         charts.sized(*layers),
-        "Each row is a true class, with the number of its samples and the percentage by predicted "
-        "class.",
+        "Each row is a true class, with the number of its samples, in all and by predicted class.",
     )
 
 
@@ -222,7 +242,7 @@ def target_figures(result: Evaluation) -> list[Figure]:
         return []
     compared = differences_figure(result)
     if not complete.labels:
-        return [scatter_figure(result), *compared]
+        return [scatter_figure(result), *residual_figure(result), *compared]
     matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
     return [*roc_figures(complete), *matrix, *compared, reliability_figure(complete)]
 

@@ -43,6 +43,7 @@ from aam.report.charts import Figure, Table, plain_lines, printable
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures, worst_rows
 from aam.report.methods import Description, dome, dome_table, methods, references
 from aam.report.provenance import provenance_tables, repetition
+from aam.report.residuals import error_tables, errors_in_words
 
 log = logging.getLogger("aam")
 
@@ -379,13 +380,18 @@ def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
         results.figures_of_target[name],
         [_metrics_table(result), *_baselines_table(result)],
     )
-    tables += [*_class_table(result), *_dropped_table(results.dropped.get(name, {}))]
+    tables += [
+        *error_tables(result),
+        *_class_table(result),
+        *_dropped_table(results.dropped.get(name, {})),
+    ]
     tables += [audit_table(results.audits[name])] if name in results.audits else []
     return {
         "name": name,
         "confounded": warnings_of(results.audits[name]) if name in results.audits else [],
         "samples": judged_samples(result),
         "tiles": tiles(result),
+        "errors": errors_in_words(result, unit_of(name)),
         "cautions": result.verdict.cautions,
         "hero": figures[:first],
         "place": place_of_features(name),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -37,6 +38,7 @@ from aam.report.encoder_quality import distances_figure
 from aam.report.figures import (
     confusion_figure,
     differences_figure,
+    interval_band,
     learning_curve_figure,
     loss_figures,
     read_epochs,
@@ -101,7 +103,7 @@ def every_figure() -> list[Figure]:
 
 def test_figures_are_well_formed_and_described():
     drawn = every_figure()
-    assert len(drawn) == 13
+    assert len(drawn) == 14
     for figure in drawn:
         figure.chart.to_dict(validate=True)
         root = parsed(figure)
@@ -125,7 +127,8 @@ def test_files_have_one_place_for_each_figure(tmp_path):
     names = {str(path.relative_to(tmp_path / "figures")) for path in tmp_path.rglob("*.svg")}
     of_classes = ("roc", "reliability", "confusion", "differences")
     expected = {f"2-case/{name}.svg" for name in of_classes}
-    assert names == expected | {"1-age/predicted.svg", "1-age/differences.svg"}
+    of_numbers = ("predicted", "residuals", "differences")
+    assert names == expected | {f"1-age/{name}.svg" for name in of_numbers}
     write_figures(tmp_path / "one", ReportData("t", {}, {}, {}, (classes(),)))
     assert (tmp_path / "one" / "roc.svg").is_file()
     assert (tmp_path / "one" / "roc.png").read_bytes().startswith(b"\x89PNG")
@@ -134,15 +137,30 @@ def test_files_have_one_place_for_each_figure(tmp_path):
 # --- regression --------------------------------------------------------------------------------
 
 
-def test_a_scatter_draws_some_of_many_samples_and_intervals_where_there_are_some():
+def test_a_scatter_draws_some_of_many_samples_and_a_band_where_there_are_intervals():
     truth = np.random.default_rng(0).normal(size=5000)
     figure = scatter_figure(evaluate_target(Names("ph"), predictions_of(truth, truth), repeats=2))
     assert figure.svg.count("data-tip=") == MOST_POINTS
     assert f"A random {MOST_POINTS} of 5000 samples are drawn." in figure.caption
     assert len(figure.svg) < 600_000
+    assert 'opacity="0.18"' not in figure.svg
     figure = scatter_figure(regression())
-    assert figure.svg.count('opacity="0.28"') == 60
-    assert "90 % conformal intervals" in figure.caption
+    assert figure.svg.count('opacity="0.18"') == 1
+    assert "The band is the 90 % conformal interval" in figure.caption
+
+
+def test_a_band_has_the_mean_limits_of_parts_of_the_predictions():
+    predicted = np.arange(100.0)
+    limits = np.stack([predicted - 3, predicted + 5], axis=1)
+    limits[:50] = math.nan
+    given = predictions_of(predicted, predicted, limits=limits)
+    band = interval_band(given)
+    assert len(band) == 20
+    for row in band:
+        assert row["low"] + 3 == pytest.approx(row["y"]) == pytest.approx(row["high"] - 5)
+    assert min(row["y"] for row in band) > 50
+    for bare in (replace(given, limits=None), given.at(np.arange(50)), given.at(np.arange(50, 51))):
+        assert interval_band(bare) == []
 
 
 # --- classes -----------------------------------------------------------------------------------
@@ -181,8 +199,9 @@ def test_reliability_and_confusion_name_their_numbers():
     counts, totals, percents = np.array(cells, int).T.tolist()
     assert counts == expected.ravel().tolist()
     assert totals == np.repeat(expected.sum(axis=1), 2).tolist()
-    text = [str(node.text) for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")]
-    assert [one for one in text if one.endswith(" %")] == [f"{value} %" for value in percents]
+    text = [str(node.text) for node in parsed(figure).iter("{http://www.w3.org/2000/svg}tspan")]
+    pairs = zip(counts, percents, strict=True)
+    assert text == [part for count, percent in pairs for part in (str(count), f"{percent} %")]
     many = confusion_figure(classes(tuple("abcdefghij")).predictions.complete())
     # A legend says what shades mean.
     assert re.findall(r">(\d+%)</text>", many.svg) == ["10%", "50%", "100%"]

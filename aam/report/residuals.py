@@ -1,0 +1,283 @@
+"""Where a model is wrong: its error along the range of a number, and by part of the samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from aam.evaluate.conformal import CONFORMAL_LEVEL, conformal_coverage
+from aam.evaluate.evaluation import Evaluation
+from aam.evaluate.intervals import (
+    LEAST_GROUPS,
+    Interval,
+    effective_groups,
+    interval,
+    intervals,
+    number,
+    resample_metrics,
+    with_limits,
+)
+from aam.evaluate.metrics import Array, sorted_levels
+from aam.evaluate.predictions import TargetPredictions
+from aam.report import charts
+from aam.report.charts import LIGHT, Figure, Table
+
+# Points of the smooth line, the share of the range that its kernel spans, and its resamples.
+POINTS, BANDWIDTH, REPEATS = 40, 0.12, 400
+
+# Parts of the range with equal numbers of samples.
+PARTS = 5
+
+# A part stands out if its mean error exceeds this share of the mean absolute error, with an
+# interval that excludes 0; at most so many sentences.
+STANDS_OUT, MOST_SENTENCES = 0.5, 4
+
+# The least number of samples in which an error or a probability is judged, and the least
+# difference of a probability from the share that is right.
+LEAST_SAMPLES, LEAST_DIFFERENCE = 10, 0.1
+
+# Groups of a table: those with the largest errors.
+MOST_GROUPS = 30
+
+
+def _smooth(truth: Array, at: Array, values: Array, weights: Array) -> Array:
+    """Local linear regression of `values` [N] on truth at points [P] under weights [R, N], [R, P].
+
+    The kernel is Gaussian (Fan and Gijbels 1996, section 2.3). NaN where no sample is near.
+    """
+    reach = BANDWIDTH * (at[-1] - at[0])
+    away = (truth[:, None] - at) / reach
+    kernel = np.exp(-(away**2) / 2)
+    s0, s1, s2, t0, t1 = (
+        weights @ part
+        for part in (
+            kernel,
+            kernel * away,
+            kernel * away**2,
+            kernel * values[:, None],
+            kernel * away * values[:, None],
+        )
+    )
+    scatter = s0 * s2 - s1**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        line = (s2 * t0 - s1 * t1) / scatter
+    return np.where((s0 > 1) & (scatter > 1e-6 * s0**2), line, math.nan)
+
+
+def smooth_residuals(complete: TargetPredictions, seed: int = 0) -> pd.DataFrame:
+    """Mean residual (prediction minus truth) along the truth: ``x``, ``y``, and 95 % limits ``low``
+    and ``high`` that resample groups; empty where the truth does not vary.
+    """
+    if not len(complete.truth):
+        return pd.DataFrame()
+    ends = [float(end) for end in np.quantile(complete.truth, [0.01, 0.99])]
+    if ends[0] == ends[1]:
+        return pd.DataFrame()
+    at = np.linspace(ends[0], ends[1], POINTS)
+
+    def measure(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
+        line = _smooth(truth, at, predicted - truth, weights)
+        return {str(place): line[:, place] for place in range(POINTS)}
+
+    drawn = resample_metrics(complete, seed, REPEATS, measure)
+    limits = [interval(values, complete.group_count) for values in drawn.values()]
+    frame = pd.DataFrame([(i.value, i.low, i.high) for i in limits], columns=["y", "low", "high"])
+    return frame.assign(x=at).dropna(subset=["y"])
+
+
+def residual_figure(result: Evaluation) -> list[Figure]:
+    """Residuals of a number against the truth, with a smooth line and its interval."""
+    names, complete = result.names, result.complete
+    if complete.labels or not len(line := smooth_residuals(complete)):
+        return []
+    part = complete.at(charts.drawn_rows(len(complete.truth)))
+    residuals = part.predicted - part.truth
+    rows = [
+        {"x": x, "y": y, "tip": f"{name}: {number(y)}"}
+        for name, x, y in zip(part.sample_ids, part.truth.tolist(), residuals.tolist(), strict=True)
+    ]
+    axes = charts.x_axis(f"true {names.target}"), charts.y_axis("prediction minus truth")
+    zero = charts.lines([("", float(x), 0.0) for x in (line["x"].min(), line["x"].max())])
+    band = charts.band(line.to_dict("records"), color=LIGHT[1], opacity=0.3)
+    curve = charts.lines([("", x, y) for x, y in zip(line["x"], line["y"], strict=True)])
+    marks = charts.points(rows, axes, {}, color=LIGHT[0], opacity=0.4)
+    caption = "The line is the local mean; above 0 predictions are too high."
+    if line["low"].notna().any():
+        units = "samples" if complete.groups is None else f"values of {names.group}"
+        caption += f" The band is its 95 % interval over {units}."
+    return [
+        Figure(
+            "residuals",
+            "Where it is wrong",
+            charts.sized(
+                marks,
+                band,
+                zero.mark_line(**charts.DASHED),
+                curve.mark_line(color=LIGHT[1], strokeWidth=2.5),
+            ),
+            caption,
+        )
+    ]
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some samples, `name` in a table and `place` in a sentence."""
+
+    name: str
+    place: str
+    predictions: TargetPredictions
+
+    @property
+    def bias(self) -> Interval:
+        """The mean error of numbers, with limits over groups."""
+        return _mean_error(self.predictions)
+
+    @property
+    def coverage(self) -> Interval:
+        """The share of conformal intervals that hold the truth, with limits over groups."""
+        found = conformal_coverage(self.predictions, 0, REPEATS)
+        return found.get("coverage", Interval(math.nan))
+
+
+def _mean_error(part: TargetPredictions) -> Interval:
+    """The mean of prediction minus truth, with limits that resample groups."""
+
+    def measure(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
+        return {"bias": weights @ (predicted - truth) / weights.sum(axis=1)}
+
+    return interval(resample_metrics(part, 0, REPEATS, measure)["bias"], part.group_count)
+
+
+def share_right(part: TargetPredictions) -> Interval:
+    """The share of samples whose class is right, with limits over groups."""
+
+    def measure(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
+        return {"accuracy": weights @ (predicted.argmax(axis=1) == truth) / weights.sum(axis=1)}
+
+    few = effective_groups(part.resampling_units) < LEAST_GROUPS
+    resampled = resample_metrics(part, 0, 0 if few else REPEATS, measure)
+    return intervals(part, resampled, 0)["accuracy"]
+
+
+def calibration(complete: TargetPredictions) -> pd.DataFrame:
+    """Mean ``confidence`` in the chosen class, the share that is ``right`` with limits over groups,
+    and ``samples``, by tenth of the confidence.
+    """
+    confidence = complete.predicted.max(axis=1)
+    tenth = np.minimum((10 * confidence).astype(np.int64), 9)
+    rows = [
+        (float(confidence[tenth == at].mean()), share_right(complete.at(tenth == at)))
+        for at in np.unique(tenth)
+    ]
+    frame = pd.DataFrame(rows, np.unique(tenth), columns=["confidence", "right"])
+    return frame.assign(samples=np.unique(tenth, return_counts=True)[1])
+
+
+def parts_of_range(complete: TargetPredictions, unit: str = "") -> Iterator[Part]:
+    """Parts of the range of a number with about as many samples each; none of few values."""
+    edges = np.unique(np.quantile(complete.truth, np.linspace(0, 1, PARTS + 1)))
+    if len(edges) < 3:
+        # Most samples have one value: the others are a part.
+        values = np.unique(complete.truth)
+        edges = values[[0, 1, -1]] if len(values) > 1 else values[:0]
+    if not len(edges):
+        return
+    place = np.clip(np.searchsorted(edges, complete.truth, side="right") - 1, 0, len(edges) - 2)
+    texts, last = [f"{edge:.3g}" for edge in edges.tolist()], len(edges) - 2
+    if len(set(texts)) < len(texts):
+        texts = [f"{edge:.9g}" for edge in edges.tolist()]
+    for at in range(last + 1):
+        low, high = texts[at : at + 2]
+        words = f"from {low} to below {high}"
+        words = f"below {high}" if at == 0 else f"from {low} to {high}" if at == last else words
+        yield Part(words, f"{words}{unit}", complete.at(place == at))
+
+
+def parts_by(complete: TargetPredictions, name: str, values: Array | None) -> Iterator[Part]:
+    """The samples of each value of a column, of those that have one."""
+    for level in [] if values is None else sorted_levels(values):
+        if str(level):
+            shown = f"{name} {level}"
+            yield Part(shown, f"of {shown}", complete.at(values == level))
+
+
+def _row(part: Part) -> tuple[str, ...]:
+    """The row of a part in a table."""
+    of, errors = part.predictions, part.predictions.errors
+    cells = [number(float(errors.mean()))]
+    if not of.labels:
+        cells = [with_limits(part.bias), *cells, with_limits(part.coverage)]
+    return (part.name, str(len(of.truth)), str(of.group_count), *cells)
+
+
+def error_tables(result: Evaluation) -> list[Table]:
+    """Error and coverage by part of the range, by batch, and of the groups with the largest
+    errors.
+    """
+    complete, names = result.complete, result.names
+    if not len(complete.truth):
+        return []
+    whole = [] if complete.labels else [*parts_of_range(complete)]
+    batches = [*parts_by(complete, names.batch, complete.batch)]
+    header = ("", "samples", "groups")
+    error = ["prediction minus truth", "absolute error", "coverage"]
+    error = ["1 - probability of the true class"] if complete.labels else error
+    tables = []
+    if len(whole) + len(batches) > 1:
+        rows = tuple(_row(part) for part in [*whole, *batches])
+        tables.append(Table("Error by part of the samples", (*header, *error), rows, "parts"))
+    if complete.groups is not None and 1 < complete.group_count < len(complete.truth):
+        mean = pd.Series(complete.errors).groupby(complete.groups).mean()
+        worst = mean.sort_values(ascending=False, kind="stable").index[:MOST_GROUPS]
+        rows = tuple(
+            _row(Part(str(level), "", complete.at(complete.groups == level))) for level in worst
+        )
+        rows = tuple(row[:2] + row[3:] for row in rows)
+        title = f"The {len(rows)} values of {names.group} with the largest errors"
+        tables.append(Table(title, ("", "samples", *error), rows, "groups"))
+    return tables
+
+
+# --- sentences -----------------------------------------------------------------------------------
+
+
+def _of_part(part: Part, mean_error: float, unit: str) -> Iterator[str]:
+    """What stands out in a part of the samples of a number."""
+    if len(part.predictions.truth) < LEAST_SAMPLES:
+        return
+    bias, held = part.bias, part.coverage
+    apart = bias.low > 0 or bias.high < 0
+    if apart and abs(bias.value) >= STANDS_OUT * mean_error:
+        side = "high" if bias.value > 0 else "low"
+        yield f"Too {side} {part.place}, by {number(abs(bias.value))}{unit}."
+    if held.high < CONFORMAL_LEVEL:
+        share = f"{100 * CONFORMAL_LEVEL:.0f} % intervals {part.place} hold {with_limits(held)}"
+        yield f"The {share} of the true values."
+
+
+def errors_in_words(result: Evaluation, unit: str = "") -> list[str]:
+    """Sentences about what stands out: error and coverage of parts of the samples, and of classes
+    probabilities that are too high.
+    """
+    complete, names = result.complete, result.names
+    if not len(complete.truth):
+        return []
+    if complete.labels:
+        return [
+            f"Probabilities of about {number(row.confidence)} are right in {with_limits(row.right)}"
+            " of the samples."
+            for row in calibration(complete).itertuples()
+            if row.right.high < row.confidence - LEAST_DIFFERENCE and row.samples >= LEAST_SAMPLES
+        ][:MOST_SENTENCES]
+    mean_error = float(complete.errors.mean())
+    parts = [*parts_by(complete, names.batch, complete.batch), *parts_of_range(complete, unit)]
+    sentences = [text for part in parts for text in _of_part(part, mean_error, unit)]
+    return sentences[:MOST_SENTENCES]

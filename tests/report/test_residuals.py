@@ -1,0 +1,134 @@
+"""Where a model is wrong: lines, parts and sentences follow errors that are put there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
+from aam.evaluate.intervals import number
+from aam.evaluate.predictions import TargetPredictions
+from aam.report.page import report_html
+from aam.report.residuals import (
+    calibration,
+    error_tables,
+    errors_in_words,
+    parts_of_range,
+    residual_figure,
+    smooth_residuals,
+)
+from tests.evaluate.simulated import predictions_of
+from tests.report.test_report import HOSTILE, data
+
+
+def judged(given: TargetPredictions, **names) -> Evaluation:
+    return evaluate_target(Names("day", **names), given, repeats=0)
+
+
+def shrunk(samples: int = 300, slope: float = 0.6, **columns) -> TargetPredictions:
+    """Truth from 0 to 10; predictions shrink towards 5, with the same shift for a whole group."""
+    draw = np.random.default_rng(2)
+    truth, group = draw.uniform(0, 10, samples), np.arange(samples) % 30
+    predicted = 5 + slope * (truth - 5) + draw.normal(0, 0.3, 30)[group]
+    return predictions_of(truth, predicted, **{"groups": group, **columns})
+
+
+def test_the_line_is_the_mean_error_along_the_range_and_its_band_is_over_groups():
+    line = smooth_residuals(shrunk())
+    expected = 0.4 * (5 - line["x"])
+    assert np.abs(line["y"] - expected).max() < 0.2
+    inside = (line["low"] <= expected) & (expected <= line["high"])
+    assert inside.mean() > 0.8
+    width = (line["high"] - line["low"]).mean()
+    alone = smooth_residuals(replace(shrunk(), groups=None))
+    assert width > 1.5 * (alone["high"] - alone["low"]).mean(), "samples of a group are alike"
+
+
+def test_without_enough_groups_values_or_samples_there_is_no_band_or_line():
+    few = smooth_residuals(replace(shrunk(), groups=np.arange(300) % 4))
+    assert few["low"].isna().all()
+    assert few["y"].notna().any()
+    assert len(smooth_residuals(predictions_of(np.full(9, 2.0), np.arange(9.0)))) == 0
+    assert len(smooth_residuals(shrunk().at(np.arange(0)))) == 0
+    gap = np.r_[np.zeros(40), np.full(40, 1.0), 50 + np.arange(40.0)]
+    assert np.isfinite(smooth_residuals(predictions_of(gap, gap + 1))["y"]).all()
+    noisy = gap + np.random.default_rng(0).normal(size=len(gap))
+    figure = residual_figure(judged(predictions_of(gap, noisy)))[0]
+    assert "over samples" in figure.caption
+    assert "nan" not in figure.svg.lower()
+
+
+def test_a_sentence_says_where_predictions_are_too_high_or_low_and_none_where_they_are_right():
+    sentences = errors_in_words(judged(shrunk()), " days")
+    edges = [f"{edge:.3g}" for edge in np.quantile(shrunk().truth, [0.2, 0.8, 1])]
+    assert sentences[0].startswith(f"Too high below {edges[0]} days, by 1.5")
+    assert sentences[-1].startswith(f"Too low from {edges[1]} to {edges[2]} days, by 1.")
+    assert errors_in_words(judged(shrunk(slope=1.0))) == []
+
+
+def test_a_batch_with_a_shift_or_low_coverage_is_named():
+    given = shrunk(slope=1.0)
+    batch = np.where(np.arange(300) % 30 < 10, "plate <b>", "plate 2")
+    shift = np.where(batch == "plate 2", 0.0, 2.0)
+    limits = np.stack([given.predicted - 1, given.predicted + 1], axis=1)
+    shifted = replace(given, predicted=given.predicted + shift, batch=batch)
+    sentences = errors_in_words(judged(shifted, batch="plate"))
+    bias = number(float((shifted.predicted - shifted.truth)[batch == "plate <b>"].mean()))
+    assert sentences[0] == f"Too high of plate plate <b>, by {bias}."
+    assert "plate 2" not in " ".join(sentences)
+    spread = replace(shifted, limits=limits + shift[:, None])
+    said = errors_in_words(judged(spread, batch="plate"))
+    assert any(text.startswith("The 90 % intervals of plate plate <b> hold 0.0") for text in said)
+    page = report_html(data(judged(replace(spread, batch=batch), batch=HOSTILE)))
+    assert "plate <b>" not in page
+
+
+def test_tables_hold_all_samples_by_part_and_the_worst_groups():
+    given = shrunk(batch=np.repeat(["x", "y", ""], 100))
+    parts, groups = error_tables(judged(given, batch="run", group="child"))
+    sizes = [int(row[1]) for row in parts.rows]
+    assert sizes[:5] == [60] * 5
+    assert [row[0] for row in parts.rows[5:]] == ["run x", "run y"], "not the empty one"
+    low = np.sort(given.truth)[:60].max()
+    bias = (given.predicted - given.truth)[given.truth <= low].mean()
+    assert float(parts.rows[0][3].split()[0]) == pytest.approx(bias, rel=0.01)
+    errors = [float(row[-2]) for row in groups.rows]
+    assert errors == sorted(errors, reverse=True)
+    assert groups.header[:2] == ("", "samples")
+    assert error_tables(judged(given.at(np.arange(0)))) == []
+
+
+def test_parts_of_a_range_with_ties_cover_each_sample_once():
+    for truth in (np.repeat([0.0, 1.0, 7.0], 20), np.r_[np.zeros(50), np.arange(1.0, 11)]):
+        parts = list(parts_of_range(predictions_of(truth, truth)))
+        assert sum(len(part.predictions.truth) for part in parts) == len(truth)
+        assert len({part.name for part in parts}) == len(parts) > 1
+    near = 1 + np.arange(50) / 1e6
+    assert len({part.name for part in parts_of_range(predictions_of(near, near))}) == 5
+    assert list(parts_of_range(predictions_of(np.ones(9), np.ones(9)))) == []
+
+
+def confident(groups: int) -> TargetPredictions:
+    """Two hundred samples called with 0.95, of which the groups below 0.6 are right as a whole."""
+    group = np.arange(200) % groups
+    right = group < 0.6 * groups
+    truth = np.arange(200) // groups % 2
+    chosen = np.where(right, truth, 1 - truth)
+    shares = np.where(np.arange(2) == chosen[:, None], 0.95, 0.05)
+    return predictions_of(truth, shares, ("no", "yes"), groups=group)
+
+
+def test_calibration_counts_groups_and_says_where_probabilities_are_too_high():
+    (row,) = calibration(confident(20)).itertuples()
+    assert (row.confidence, row.right.value, row.samples) == (pytest.approx(0.95), 0.6, 200)
+    (finer,) = calibration(confident(100)).itertuples()
+    width, finer_width = (one.right.high - one.right.low for one in (row, finer))
+    assert width > 1.5 * finer_width
+    (sentence,) = errors_in_words(judged(confident(40)))
+    assert sentence.startswith("Probabilities of about 0.950 are right in 0.6")
+    (few,) = calibration(confident(5)).itertuples()
+    assert math.isnan(few.right.low)
+    assert errors_in_words(judged(confident(5))) == []
