@@ -41,7 +41,7 @@ STANDS_OUT, MOST_SENTENCES = 0.5, 4
 LEAST_SAMPLES, LEAST_DIFFERENCE = 10, 0.1
 
 # Groups of a table: those with the largest errors.
-MOST_GROUPS = 30
+MOST_GROUPS = 15
 
 
 def _smooth(truth: Array, at: Array, values: Array, weights: Array) -> Array:
@@ -215,7 +215,7 @@ def _row(part: Part) -> tuple[str, ...]:
     cells = [number(float(errors.mean()))]
     if not of.labels:
         cells = [with_limits(part.bias), *cells, with_limits(part.coverage)]
-    return (part.name, str(len(of.truth)), str(of.group_count), *cells)
+    return (part.name, *cells, str(len(of.truth)), str(of.group_count))
 
 
 def error_tables(result: Evaluation) -> list[Table]:
@@ -227,22 +227,23 @@ def error_tables(result: Evaluation) -> list[Table]:
         return []
     whole = [] if complete.labels else [*parts_of_range(complete)]
     batches = [*parts_by(complete, names.batch, complete.batch)]
-    header = ("", "samples", "groups")
     error = ["prediction minus truth", "absolute error", "coverage"]
     error = ["1 - probability of the true class"] if complete.labels else error
     tables = []
     if len(whole) + len(batches) > 1:
         rows = tuple(_row(part) for part in [*whole, *batches])
-        tables.append(Table("Error by part of the samples", (*header, *error), rows, "parts"))
+        tables.append(
+            Table("Error by part of the samples", ("", *error, "samples", "groups"), rows, "parts")
+        )
     if complete.groups is not None and 1 < complete.group_count < len(complete.truth):
         mean = pd.Series(complete.errors).groupby(complete.groups).mean()
         worst = mean.sort_values(ascending=False, kind="stable").index[:MOST_GROUPS]
         rows = tuple(
             _row(Part(str(level), "", complete.at(complete.groups == level))) for level in worst
         )
-        rows = tuple(row[:2] + row[3:] for row in rows)
+        rows = tuple(row[:-1] for row in rows)
         title = f"The {len(rows)} values of {names.group} with the largest errors"
-        tables.append(Table(title, ("", "samples", *error), rows, "groups"))
+        tables.append(Table(title, ("", *error, "samples"), rows, "groups"))
     return tables
 
 

@@ -85,7 +85,7 @@ def test_the_report_of_a_run_takes_the_importances_again_and_again():
     command = {"explain_command": "aam explain --model run"}
     report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), **command))
     assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
-    assert "Not computed yet: <a" in report
+    assert "Not computed yet. This command adds it here" in report
     importances = importances_html([explained(3)], [f"a note {HOSTILE}"], 4)
     parts = importances, {"case": features_html(explained(3), 4)}
     once = with_importances(report, *parts)

@@ -119,23 +119,54 @@ def test_a_page_logs_nothing_and_loads_nothing(page, tmp_path):
     )
 
 
+def measured(page: Path, script: str, *widths: int) -> list:
+    """What the body of a function of a page's document returns at each width."""
+    frames = "".join(f'<iframe src="page.html" width="{x}" height="900"></iframe>' for x in widths)
+    measure = f"""<pre id="out"></pre><script>addEventListener("load", () => {{
+        const read = (page) => {{ {script} }};
+        const found = [...document.querySelectorAll("iframe")].map((one) => read(one.contentDocument));
+        document.getElementById("out").textContent = JSON.stringify(found);
+    }});</script>"""
+    frame = page.parent / "frames.html"
+    frame.write_text(f"<!DOCTYPE html><body>{frames}{measure}</body>")
+    words = ("--allow-file-access-from-files", "--dump-dom", f"file://{frame}")
+    dom = chromium(page.parent, *words)
+    return json.loads(html.unescape(re.search(r'<pre id="out">(.*?)</pre>', dom)[1]))
+
+
 @pytest.mark.parametrize("font", FONTS)
-def test_no_width_cuts_a_page_off(page, tmp_path, font):
+def test_no_width_cuts_a_page_off(page, font):
     use_font(page, font)
-    frames = "".join(
-        f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in WIDTHS
-    )
-    measure = """<pre id="out"></pre><script>addEventListener("load", () => {
-        const inner = [...document.querySelectorAll("iframe")].map((frame) => frame.contentDocument.documentElement);
-        document.getElementById("out").textContent = JSON.stringify(inner.map((e) => [e.clientWidth, e.scrollWidth]));
-    });</script>"""
-    (tmp_path / "frames.html").write_text(f"<!DOCTYPE html><body>{frames}{measure}</body>")
-    dom = chromium(
-        tmp_path, "--allow-file-access-from-files", "--dump-dom", f"file://{tmp_path}/frames.html"
-    )
-    sizes = json.loads(re.search(r'<pre id="out">(.*?)</pre>', dom)[1])
+    size = "const e = page.documentElement; return [e.clientWidth, e.scrollWidth];"
+    sizes = measured(page, size, *WIDTHS)
     assert [size[0] for size in sizes] == list(WIDTHS)
     assert all(scrolled <= shown for shown, scrolled in sizes), sizes
+
+
+def test_no_row_of_cards_has_a_gap(page):
+    gaps = """return [...page.querySelectorAll(".figures")].flatMap((cards) => {
+        const ends = {};
+        for (const card of cards.children) {
+            const box = card.getBoundingClientRect();
+            ends[box.top] = Math.max(ends[box.top] ?? 0, box.right);
+        }
+        const edge = cards.getBoundingClientRect().right;
+        return Object.values(ends).map((end) => Math.round(edge - end));
+    });"""
+    assert all(gap == 0 for shown in measured(page, gaps, *WIDTHS, 800) for gap in shown)
+
+
+def test_a_phone_shows_the_column_that_decides_and_the_verdict_is_not_the_largest(page):
+    cut = """return [...page.querySelectorAll("thead th")].filter((cell) =>
+        /^(MAE|AUROC|accuracy)[^,]*$/.test(cell.textContent.trim())
+        && cell.cellIndex < 3).map((cell) => cell.getBoundingClientRect().right);"""
+    (ends,) = measured(page, cut, 390)
+    assert all(end <= 390 for end in ends), ends
+    size = """return [...page.querySelectorAll(".tiles .answer")].map((answer) =>
+        parseFloat(getComputedStyle(answer).fontSize));"""
+    for sizes in measured(page, size, *WIDTHS):
+        assert len(sizes) in (0, 3)
+        assert not sizes or sizes[0] == sizes[1] > sizes[2]
 
 
 @pytest.mark.parametrize("font", FONTS)

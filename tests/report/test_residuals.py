@@ -89,15 +89,17 @@ def test_a_batch_with_a_shift_or_low_coverage_is_named():
 def test_tables_hold_all_samples_by_part_and_the_worst_groups():
     given = shrunk(batch=np.repeat(["x", "y", ""], 100))
     parts, groups = error_tables(judged(given, batch="run", group="child"))
-    sizes = [int(row[1]) for row in parts.rows]
+    sizes = [int(row[4]) for row in parts.rows]
     assert sizes[:5] == [60] * 5
     assert [row[0] for row in parts.rows[5:]] == ["run x", "run y"], "not the empty one"
     low = np.sort(given.truth)[:60].max()
     bias = (given.predicted - given.truth)[given.truth <= low].mean()
-    assert float(parts.rows[0][3].split()[0]) == pytest.approx(bias, rel=0.01)
-    errors = [float(row[-2]) for row in groups.rows]
+    assert float(parts.rows[0][1].split()[0]) == pytest.approx(bias, rel=0.01)
+    errors = [float(row[2]) for row in groups.rows]
     assert errors == sorted(errors, reverse=True)
-    assert groups.header[:2] == ("", "samples")
+    titles = ("", "prediction minus truth", "absolute error", "coverage", "samples")
+    assert groups.header == titles
+    assert parts.header == (*titles, "groups")
     assert error_tables(judged(given.at(np.arange(0)))) == []
 
 
