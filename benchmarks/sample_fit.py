@@ -20,7 +20,7 @@ from aam.data.rarefaction import rarefied_counts
 from aam.data.table import read_table, select_samples
 from aam.io.metadata import read_metadata
 from aam.io.tables import AmpliconTable
-from aam.predict.mixture import Likeness, likeliest_sources
+from aam.predict.mixture import Likeness, likeliest_sources, near_duplicates
 from aam.predict.subject_fit import fit_subjects
 
 Ints = npt.NDArray[np.int64]
@@ -72,7 +72,8 @@ def planted(
 
 def flagged(counts: sparse.csr_array, groups: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
     """The samples that are suspected to be mixtures, and the source of each."""
-    found = likeliest_sources(counts, groups, Likeness(counts))
+    likeness = Likeness(counts)
+    found = likeliest_sources(counts, groups, likeness, near_duplicates(counts, likeness))
     return found.is_suspicious, found.source
 
 

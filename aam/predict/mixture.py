@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
 Floats = npt.NDArray[np.float64]
@@ -290,18 +291,22 @@ def likeliest_sources(
     counts: sparse.csr_array,
     groups: Ints,
     likeness: Likeness,
+    duplicates: Ints,
     done: Callable[[int], None] | None = None,
 ) -> Sources:
     """Find the sources of each sample among the samples of other groups.
 
-    Samples that resemble a sample apart from what it contains are no sources of it, and samples
-    that resemble its best source do not compete with that.
+    Samples that resemble a sample apart from what it contains are no sources of it, nor are those
+    that pairs of `duplicates` [n, 2] join to it. Samples that resemble its best source do not
+    compete with that.
     """
     n, mixture = len(groups), Mixture(counts, groups)
+    links = sparse.coo_array((np.ones(len(duplicates)), duplicates.T), (n, n))
+    family = connected_components(links, directed=False)[1]
     evidence, source, share = np.zeros((n, SOURCES)), np.full(n, -1), np.zeros(n)
     for row in range(n):
         ratio, shares = mixture.evidence(row)
-        ratio[groups == groups[row]] = -np.inf
+        ratio[(groups == groups[row]) | (family == family[row])] = -np.inf
         top = np.argsort(-ratio, kind="stable")[:CANDIDATES]
         top = top[ratio[top] > 0]
         top = top[~likeness.are_related(row, top, shares[top])]

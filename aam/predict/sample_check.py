@@ -125,14 +125,15 @@ def check_table(
     kept, limits = _groups_of(codes[rows]), list[str]()
     with ProgressBar("Samples", n, "samples") as bar:
         likeness = Likeness(counts) if len(rows) else None
-        sources = None
+        sources, pairs = None, np.zeros((0, 2), np.int64)
+        if likeness is not None:
+            pairs = near_duplicates(counts, likeness)
         if len(rows) < LEAST_SAMPLES:
             limits.append("few samples")
         elif likeness is not None and not has_subjects and likeness.has_relatives:
             limits.append("needs subjects")
         elif likeness is not None:
-            sources = likeliest_sources(counts, kept, likeness, _Clock(bar, len(rows)))
-        pairs = near_duplicates(counts, likeness) if likeness is not None else np.zeros((0, 2), int)
+            sources = likeliest_sources(counts, kept, likeness, pairs, _Clock(bar, len(rows)))
         mixtures = _add_sources(samples, table, rows, sources, (counts, kept))
         fit, deep = None, np.zeros(0, np.int64)
         if has_subjects and len(rows) >= LEAST_SAMPLES:
