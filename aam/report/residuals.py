@@ -206,15 +206,17 @@ def parts_by(complete: TargetPredictions, name: str, values: Array | None) -> It
     for level in [] if values is None else sorted_levels(values):
         if str(level):
             shown = f"{name} {level}"
-            yield Part(shown, f"of {shown}", complete.at(values == level))
+            yield Part(shown, f"in {shown}", complete.at(values == level))
 
 
 def _row(part: Part) -> tuple[str, ...]:
     """The row of a part in a table."""
-    of, errors = part.predictions, part.predictions.errors
-    cells = [number(float(errors.mean()))]
-    if not of.labels:
-        cells = [with_limits(part.bias), *cells, with_limits(part.coverage)]
+    of = part.predictions
+    if of.labels:
+        cells = [with_limits(share_right(of))]
+    else:
+        error = number(float(of.errors.mean()))
+        cells = [with_limits(part.bias), error, with_limits(part.coverage)]
     return (part.name, *cells, str(len(of.truth)), str(of.group_count))
 
 
@@ -228,7 +230,7 @@ def error_tables(result: Evaluation) -> list[Table]:
     whole = [] if complete.labels else [*parts_of_range(complete)]
     batches = [*parts_by(complete, names.batch, complete.batch)]
     error = ["prediction minus truth", "absolute error", "coverage"]
-    error = ["1 - probability of the true class"] if complete.labels else error
+    error = ["accuracy"] if complete.labels else error
     tables = []
     if len(whole) + len(batches) > 1:
         rows = tuple(_row(part) for part in [*whole, *batches])

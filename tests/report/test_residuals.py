@@ -77,11 +77,11 @@ def test_a_batch_with_a_shift_or_low_coverage_is_named():
     shifted = replace(given, predicted=given.predicted + shift, batch=batch)
     sentences = errors_in_words(judged(shifted, batch="plate"))
     bias = number(float((shifted.predicted - shifted.truth)[batch == "plate <b>"].mean()))
-    assert sentences[0] == f"Too high of plate plate <b>, by {bias}."
+    assert sentences[0] == f"Too high in plate plate <b>, by {bias}."
     assert "plate 2" not in " ".join(sentences)
     spread = replace(shifted, limits=limits + shift[:, None])
     said = errors_in_words(judged(spread, batch="plate"))
-    assert any(text.startswith("The 90 % intervals of plate plate <b> hold 0.0") for text in said)
+    assert any(text.startswith("The 90 % intervals in plate plate <b> hold 0.0") for text in said)
     page = report_html(data(judged(replace(spread, batch=batch), batch=HOSTILE)))
     assert "plate <b>" not in page
 
@@ -121,6 +121,15 @@ def confident(groups: int) -> TargetPredictions:
     chosen = np.where(right, truth, 1 - truth)
     shares = np.where(np.arange(2) == chosen[:, None], 0.95, 0.05)
     return predictions_of(truth, shares, ("no", "yes"), groups=group)
+
+
+def test_tables_of_classes_have_the_accuracy_by_batch_and_of_the_worst_groups():
+    given = replace(confident(20), batch=np.where(np.arange(200) % 20 < 8, "a", "b"))
+    parts, groups = error_tables(judged(given, batch="run", group="child"))
+    assert parts.header == ("", "accuracy", "samples", "groups")
+    shown = [(row[0], row[1].split()[0], *row[2:]) for row in parts.rows]
+    assert shown == [("run a", "1.00", "80", "8"), ("run b", "0.333", "120", "12")]
+    assert [row[1] for row in groups.rows[:9]] == ["0.00"] * 8 + ["1.00"]
 
 
 def test_calibration_counts_groups_and_says_where_probabilities_are_too_high():
