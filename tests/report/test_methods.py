@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 import pytest
 
+from aam.api.evaluation import OUTPUTS
+from aam.config import DataConfig
+from aam.engine.run import RESULTS
 from aam.evaluate.comparison import Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.predict.baselines import NEIGHBOURS
+from aam.predict.folds import _outputs
 from aam.report.methods import REFERENCES, Description, dome, methods, references
 from aam.report.page import report_html, write_results
 from tests.evaluate import simulated
@@ -94,6 +99,17 @@ def test_dome_answers_all_sections_of_the_page_and_the_file(tmp_path):
     page = Page((tmp_path / "report.html").read_text()).text
     assert methods(run)[0] in page
     assert answers["evaluation"]["measures"] in page
+
+
+def test_every_file_of_a_report_is_listed_for_overwrite(tmp_path):
+    run = described()
+    (tmp_path / "run.json").write_text(json.dumps(run.record))
+    write_results(tmp_path, replace(data(*run.targets), data=run.data))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    names = {path.relative_to(tmp_path).as_posix() for path in files} - {"run.json"}
+    assert "dome.json" in names
+    for listed in (OUTPUTS, [RESULTS, *_outputs(DataConfig())]):
+        assert all(any(fnmatchcase(name, part) for part in listed) for name in names)
 
 
 def test_html_in_names_stays_text_in_the_methods():
