@@ -91,17 +91,52 @@ def _place(value: Tensor) -> int:
 capturing: list[Graph] = []
 
 
+class DeviceState:
+    """The current stream and the generator of the device, which is also its state.
+
+    As in torch 2.7, a failed capture leaves both in the capture.
+    """
+
+    def __init__(self) -> None:
+        self.stream, self.generator_captures = "default", False
+
+    def set_stream(self, stream: str) -> None:
+        """Change the current stream."""
+        self.stream = stream
+
+    def clone_state(self) -> str:
+        """Return a copy of the state, which no capture uses."""
+        assert self.stream == "default"
+        return "copy"
+
+    def graphsafe_set_state(self, state: str) -> None:
+        """Take a state."""
+        assert state == "copy"
+        self.generator_captures = False
+
+
+device_state = DeviceState()
+
+
 @contextlib.contextmanager
-def graph(into: Graph, pool: Any = None) -> Iterator[None]:
+def graph(into: Graph, pool: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
     """Record what runs inside."""
+    # Another thread asks for events, which ends a process on ROCm 6.3.
+    assert capture_error_mode == "thread_local"
+    assert not device_state.generator_captures
     capturing.append(into)
+    device_state.stream, device_state.generator_captures = "capture", True
     recorder = Recorder(into)
     try:
         with recorder:
             yield
+    except RuntimeError as error:
+        later = "CUDA error: operation failed due to a previous error during capture"
+        raise RuntimeError(later) from error
     finally:
         capturing.pop()
         recorder.put_back()
+    device_state.stream, device_state.generator_captures = "default", False
 
 
 def no_state(*_: Any) -> tuple[list[int], list[Tensor]]:
@@ -115,6 +150,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `torch.cuda` make graphs on a CPU until the test ends."""
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", graph)
+    device_state.__init__()  # type: ignore[misc]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: device_state.stream)
+    monkeypatch.setattr(torch.cuda, "set_stream", device_state.set_stream)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "default_generators", (device_state,))
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: resident_memory())

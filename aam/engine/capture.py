@@ -7,10 +7,11 @@ learning rates, and starts the graph: the device no longer waits for the host be
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,6 +39,9 @@ GATE_FACTOR = 10.0
 WARM_UP = 3
 # Share of a device's memory that a step may take.
 MOST_MEMORY = 0.95
+# Whose calls may end a capture: this thread's. The watchdog of RCCL asks for events at any time;
+# with "global", ROCm before 7.2 lets it end the process (github.com/ROCm/hip/issues/3876).
+ERROR_MODE = "thread_local"
 
 
 def difference_of_steps(
@@ -97,6 +101,27 @@ def check_memory(held: int, peak: int, share: float, samples: int, limit: int) -
         f"--batch-size: the largest batches need about {needed / 1e9:.1f} GB of the device's "
         f"{limit / 1e9:.1f} GB; {fitting} samples fit. Lower --batch-size, or pass auto"
     )
+
+
+@contextlib.contextmanager
+def capture_into(graph: Any, pool: Any, device: torch.device) -> Iterator[None]:
+    """Capture what runs inside as a graph, in the memory `pool`.
+
+    Where that fails, eager steps can go on, and the first error is raised. Later ones only say that
+    there was an error.
+    """
+    stream = torch.cuda.current_stream(device)
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode=ERROR_MODE):
+            yield
+    except RuntimeError as error:
+        # torch stays on the stream of the capture, and 2.7 leaves its generator in the capture, so
+        # that each later dropout fails. A copy of its state is in none.
+        torch.cuda.set_stream(stream)
+        random = torch.cuda.default_generators[torch.cuda.current_device()]
+        random.graphsafe_set_state(random.clone_state())
+        first = error.__context__
+        raise (first if isinstance(first, RuntimeError) else error) from None
 
 
 @dataclass
@@ -296,7 +321,7 @@ class CapturedSteps:
         parts, graphs, exchanges, results = step([static]), [], [], None
         while results is None:
             graphs.append(torch.cuda.CUDAGraph())
-            with torch.cuda.graph(graphs[-1], pool=self.pool):
+            with capture_into(graphs[-1], self.pool, self.task.device):
                 try:
                     exchanges.append(next(parts))
                 except StopIteration as end:

@@ -13,7 +13,7 @@ from aam.engine.step import MicroBatch
 from aam.errors import InputError
 from aam.options import RuntimeConfig
 from tests.engine.conftest import Doubling, options
-from tests.graphs import stand_in
+from tests.graphs import device_state, stand_in
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_fits():
@@ -146,7 +146,9 @@ def test_a_shape_that_cannot_be_captured_ends_no_run(taken, monkeypatch, caplog)
 
     made = taken([4] * 8 + [5] * 4 + [4] * 3, Waiting())
     assert made.is_right is False
+    # The first error is the reason, and eager steps draw as if nothing had been captured.
     assert "steps are not captured as graphs: CUDA error: operation not permitted" in caplog.text
+    assert (device_state.stream, device_state.generator_captures) == ("default", False)
     eager = taken([4] * 8 + [5] * 4 + [4] * 3, Waiting(), is_right=False)
     pairs = zip(made.task.model.parameters(), eager.task.model.parameters(), strict=True)
     for one, other in pairs:
