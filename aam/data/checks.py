@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.sparse import block_array
+from scipy.sparse import block_array, csr_array, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from aam.config import DataConfig
@@ -150,7 +150,7 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
         divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
         if is_real or not LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
             continue
-        nearest = _nearest(table, rows) if nearest is None else nearest
+        nearest = nearest_samples(table.counts[rows] > 0) if nearest is None else nearest
         # Samples whose nearest sample has the same value, compared with chance.
         sizes = values.map(values.value_counts())
         same = (values == values.to_numpy()[nearest])[sizes > 1].mean()
@@ -166,9 +166,9 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     log.warning("warning: %s. %s is then tested on donors that it knows; %s", few, why, remedy)
 
 
-def _nearest(table: AmpliconTable, rows: Ints) -> Ints:
-    """Find the most similar other sample of each, by the Jaccard index of their ASVs, [n]."""
-    present = table.counts[rows].astype(bool).astype(np.float32)
+def nearest_samples(presence: csr_array | csr_matrix) -> Ints:
+    """Return the most similar other sample of each, by the Jaccard index of their ASVs, [n]."""
+    present = presence.astype(np.float32)
     shared = np.asarray((present @ present.T).todense())
     richness = np.asarray(present.sum(axis=1)).ravel()
     index = shared / np.maximum(richness[:, None] + richness - shared, 1)

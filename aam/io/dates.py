@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
 import numpy.typing as npt
+
+from aam.io.text import without_accents
 
 # A time of day, which may follow a date; with or without seconds, half of the day and time zone.
 TIME = (
@@ -80,8 +81,7 @@ class Dates:
 
 def _plain(text: str) -> str:
     """Return text in lower case without accents; "5. 3. 2021" without its blanks."""
-    letters = unicodedata.normalize("NFKD", text.strip().lower())
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    plain = without_accents(text.strip())
     return re.sub(r"(?<=\d)\. (?=\d)", ".", WEEKDAY.sub("", plain))
 
 

@@ -7,6 +7,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
+from aam.io.text import without_accents
+
 # Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R
 # write.
 INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
@@ -68,9 +70,7 @@ def is_missing(value: str) -> bool:
 
 def _plain(value: str) -> str:
     """Return letters and digits in lower case without accents."""
-    letters = unicodedata.normalize("NFKD", value.lower())
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return unicodedata.normalize("NFC", re.sub(r"[\W_]+", "", plain))
+    return unicodedata.normalize("NFC", re.sub(r"[\W_]+", "", without_accents(value)))
 
 
 def may_be_missing(value: str) -> bool:

@@ -447,6 +447,12 @@ def first_not_dna(sequence: str) -> str:
     return match.group() if match else ""
 
 
+def without_accents(text: str) -> str:
+    """Return text in lower case without accents."""
+    letters = unicodedata.normalize("NFKD", text).lower()
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
 def is_sequence(name: str) -> bool:
     """Return whether a name is DNA, longer than what a sample is called by."""
     return len(name) >= LEAST_DNA and not first_not_dna(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -12,16 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
+from sklearn.metrics.cluster import contingency_matrix
 
 from aam.config import ColumnKind
+from aam.data.checks import nearest_samples
 from aam.device.rng import generator
 from aam.io.dates import read_dates
 from aam.io.metadata import Metadata, is_number
+from aam.io.text import without_accents
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Form = Literal["category", "number", "date", "reads"]
 Kind: TypeAlias = ColumnKind | Literal["reads"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 # Words of names by kind, the strongest kind first, in English, German, Dutch, French, Spanish,
 # Portuguese and Italian, without accents. A word of `SHORTEST` letters or more may also begin or
@@ -58,27 +65,26 @@ TEXTS: Mapping[Kind, str] = {
         user name id ids identifier code nummer nr sample probe specimen tube aliquot accession
         description anonymized""",
 }
-WORDS = {kind: frozenset(text.split()) for kind, text in TEXTS.items()}
-# Columns of samples name no subject; those of folds are no batches; weak words do not say by
-# themselves that a column of few values holds names; studies are held out whole.
-SAMPLE_WORDS = frozenset({"sample", "probe", "specimen", "tube", "aliquot", "accession", "barcode"})
-SPLIT_WORDS = frozenset({"fold", "folds", "split", "subset"})
-WEAK_WORDS = frozenset({"name", "code", "id", "ids", "identifier", "nummer", "nr", "description"})
-STRONG = (
+WORDS = {kind: _words(text) for kind, text in TEXTS.items()}
+SHORTEST = 5
+# A column of samples names no subject, and one of folds no batch. Weak words do not say by
+# themselves that a column of few values holds names; strong words decide in any place of a name.
+# What stands after a preposition decides last. Studies are held out whole.
+SAMPLE_WORDS = _words("sample probe specimen tube aliquot accession barcode")
+SPLIT_WORDS = _words("fold folds split subset")
+WEAK_WORDS = _words("name code id ids identifier nummer nr description")
+STRONG_WORDS = _words(
     "sex gender geschlecht geslacht sexe sexo sesso age alter leeftijd edad idade bmi body diet"
 )
-STRONG_WORDS = frozenset(STRONG.split())
-JOINTS = frozenset(
-    {"of", "de", "du", "des", "da", "do", "di", "del", "at", "in", "since", "von", "der"}
+PREPOSITIONS = _words("of de du des da do di del at in since von der")
+PLACE_WORDS = _words("class room team")
+STUDY_WORDS = _words(
+    "study studie etude estudio estudo studio cohort kohorte cohorte project projekt projet"
 )
-PLACE_WORDS = frozenset({"class", "room", "team"})
-STUDIES = "study studie etude estudio estudo studio cohort kohorte cohorte project projekt projet"
-STUDY_WORDS = frozenset(STUDIES.split())
-# Parts of a value stand between these marks; of a value this number of parts is read.
-# Dates are within this number of days of 1970.
-MOST_DAYS = 100_000
+# Parts of a value stand between these marks; this number of them is read.
 MARKS, MOST_PARTS = re.compile(r"[._\-\s/:|]+"), 4
-SHORTEST = 5
+# Dates more days away from 1970 have no parts.
+MOST_DAYS = 100_000
 
 # Levels with at most this number of samples on average may be subjects; batches have at most
 # `MOST_LEVELS` values.
@@ -123,6 +129,11 @@ class Column:
         return len(self.labels)
 
     @property
+    def count(self) -> int:
+        """Number of samples that have a value."""
+        return int((self.codes >= 0).sum())
+
+    @property
     def varies(self) -> bool:
         """Whether two samples differ; a missing value differs from any other."""
         return len(np.unique(self.codes)) > 1
@@ -130,7 +141,7 @@ class Column:
     @property
     def is_repeated(self) -> bool:
         """Whether a value stands more than once and not in all samples."""
-        return 1 < self.levels < int((self.codes >= 0).sum())
+        return 1 < self.levels < self.count
 
     @property
     def is_id(self) -> bool:
@@ -181,8 +192,7 @@ def read_column(metadata: Metadata, name: str, ids: Sequence[str]) -> Column:
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name in lower case without accents: host_subject_id, hostSubjectID."""
-    letters = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).lower()
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    plain = without_accents(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))
     return re.findall(r"[^\W\d_]+", plain.replace("ß", "ss"))
 
 
@@ -206,7 +216,9 @@ def kind_by_name(name: str) -> Kind | None:
     id decide alone only, sex and age in any place.
     """
     words = words_of(name)
-    end = next((place for place, word in enumerate(words) if place and word in JOINTS), len(words))
+    end = next(
+        (place for place, word in enumerate(words) if place and word in PREPOSITIONS), len(words)
+    )
     for entire in (True, False):
         if any(_matches(word, STRONG_WORDS, entire) for word in words):
             return "biology"
@@ -220,16 +232,6 @@ def kind_by_name(name: str) -> Kind | None:
     return "identity" if set(words) & WEAK_WORDS else None
 
 
-def nearest_samples(presence: sparse.csr_matrix) -> Ints:
-    """Return the most similar other sample of each, by the Jaccard index of their ASVs, [N]."""
-    ones = presence.astype(np.float32)
-    shared = np.asarray((ones @ ones.T).todense())
-    richness = np.asarray(ones.sum(axis=1)).ravel()
-    index = shared / np.maximum(richness[:, None] + richness - shared, 1)
-    np.fill_diagonal(index, -1)
-    return np.asarray(index.argmax(axis=1))
-
-
 def resemblance(column: Column, nearest: Ints, strata: Ints) -> tuple[float, float]:
     """Return how much samples of one value resemble each other, and its p.
 
@@ -238,20 +240,19 @@ def resemblance(column: Column, nearest: Ints, strata: Ints) -> tuple[float, flo
     """
     codes, random = column.codes, generator(0, "resemblance")
     rows = np.flatnonzero(codes >= 0)
+    by_stratum = np.argsort(strata, kind="stable")
 
-    def share(values: Ints) -> float:
+    def agreement(values: Ints) -> float:
         return float((values[rows] == values[nearest[rows]]).mean())
 
-    order = np.argsort(strata, kind="stable")
-    drawn = []
+    permuted = []
     for _ in range(DRAWS):
         shuffled = np.empty_like(codes)
-        mixed = np.lexsort((random.random(len(codes)), strata))
-        shuffled[order] = codes[mixed]
-        drawn.append(share(shuffled))
-    chance, measured = float(np.mean(drawn)), share(codes)
-    p = (1 + sum(value >= measured for value in drawn)) / (1 + DRAWS)
-    return (measured - chance) / max(1 - chance, 1e-9), p
+        shuffled[by_stratum] = codes[np.lexsort((random.random(len(codes)), strata))]
+        permuted.append(agreement(shuffled))
+    observed, chance = agreement(codes), float(np.mean(permuted))
+    p = (1 + sum(value >= observed for value in permuted)) / (1 + DRAWS)
+    return (observed - chance) / max(1 - chance, 1e-9), p
 
 
 def is_nested(finer: Column, coarser: Column) -> bool:
@@ -259,25 +260,23 @@ def is_nested(finer: Column, coarser: Column) -> bool:
     both = (finer.codes >= 0) & (coarser.codes >= 0)
     if finer.levels <= coarser.levels or coarser.levels < 2 or not both.any():
         return False
-    counts = np.zeros((finer.levels, coarser.levels))
-    np.add.at(counts, (finer.codes[both], coarser.codes[both]), 1)
+    counts = contingency_matrix(finer.codes[both], coarser.codes[both])
     return bool(counts.max(axis=1).sum() >= NESTED * both.sum())
 
 
 def is_equal(column: Column, other: Column) -> bool:
     """Whether two columns have the same levels under other names, gaps at the same places."""
-    if column.levels != other.levels or ((column.codes < 0) != (other.codes < 0)).any():
+    if ((column.codes < 0) != (other.codes < 0)).any():
         return False
-    return len(set(zip(column.codes.tolist(), other.codes.tolist(), strict=True))) == len(
-        np.unique(column.codes)
-    )
+    # In the order of their first samples, equal levels have equal numbers.
+    return np.array_equal(pd.factorize(column.codes)[0], pd.factorize(other.codes)[0])
 
 
 def _can_be_subjects(column: Column) -> bool:
     """Whether the number of values is that of subjects with several samples each."""
-    known = int((column.codes >= 0).sum())
-    few = column.levels >= LEAST_SUBJECTS and known <= MOST_PER_SUBJECT * column.levels
-    return column.has_levels and column.is_repeated and few
+    if not column.has_levels or not column.is_repeated:
+        return False
+    return column.levels >= LEAST_SUBJECTS and column.count <= MOST_PER_SUBJECT * column.levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +315,7 @@ def overview(
     strata : int64 [N]
         Parts of the target that are alike.
     """
-    nearest, subjects, decided = nearest_samples(presence), dict[str, bool](), list[Column]()
+    nearest, subjects, with_kinds = nearest_samples(presence), dict[str, bool](), list[Column]()
     for column in columns:
         kind = kinds.get(column.name) or kind_by_name(column.name)
         if kind == "identity" and column.name not in kinds and not _is_name(column):
@@ -329,12 +328,9 @@ def overview(
             if p <= ALPHA and kappa >= least and not is_named(column.name, SAMPLE_WORDS):
                 subjects[column.name] = kind == "identity"
                 kind = "identity"
-        decided.append(replace(column, kind=kind or _kind_by_data(column)))
-    chosen = [c for c in decided if kinds.get(c.name) == "identity" and c.is_repeated]
-    subject = _subject(decided, subjects)
-    if chosen:
-        subject = max(chosen, key=lambda column: column.levels).name
-    return Overview(_with_places(decided, subject, kinds), subject, _within(decided))
+        with_kinds.append(replace(column, kind=kind or _kind_by_data(column)))
+    subject = _subject(with_kinds, kinds, subjects)
+    return Overview(_with_places(with_kinds, subject, kinds), subject, _within(with_kinds))
 
 
 def _is_name(column: Column) -> bool:
@@ -342,34 +338,45 @@ def _is_name(column: Column) -> bool:
 
     A column that is called code or name holds names only if few samples have the same.
     """
-    known = int((column.codes >= 0).sum())
-    if not column.has_levels or column.levels == known:
+    if not column.has_levels or column.levels == column.count:
         return column.has_levels
     if is_named(column.name, WORDS["identity"] - WEAK_WORDS):
-        return column.levels >= LEAST_SUBJECTS or known < LEAST_SUBJECTS**2
+        return column.levels >= LEAST_SUBJECTS or column.count < LEAST_SUBJECTS**2
     return _can_be_subjects(column)
 
 
 def _kind_by_data(column: Column) -> Kind:
+    """Return what a column is whose name does not say it."""
     if column.form == "date":
         return "time"
     return "identity" if column.is_id else "biology"
 
 
-def _subject(columns: Sequence[Column], resembling: Mapping[str, bool]) -> str | None:
-    """Name the finest column whose samples resemble each other; else that whose name says so."""
+def _subject(
+    columns: Sequence[Column], kinds: Mapping[str, ColumnKind], resembling: Mapping[str, bool]
+) -> str | None:
+    """Name the finest column that the user calls an identity, else the finest whose samples
+    resemble each other (and whether its name says so), else the finest whose name says so.
+    """
     levels = {column.name: column.levels for column in columns}
+    set_by_user = [
+        column.name
+        for column in columns
+        if kinds.get(column.name) == "identity" and column.is_repeated
+    ]
+    if set_by_user:
+        return max(set_by_user, key=levels.__getitem__)
     if resembling:
         return max(resembling, key=lambda name: (levels[name], resembling[name]))
     named = [
-        column
+        column.name
         for column in columns
         if column.kind == "identity"
         and _can_be_subjects(column)
         and is_named(column.name, WORDS["identity"] - SAMPLE_WORDS - WEAK_WORDS)
         and not is_named(column.name, SAMPLE_WORDS)
     ]
-    return max(named, key=lambda column: column.levels).name if named else None
+    return max(named, key=levels.__getitem__) if named else None
 
 
 def _with_places(
@@ -378,63 +385,59 @@ def _with_places(
     """Call columns of many values technical in which whole subjects lie, unless a name says else:
     a class, a school.
     """
-    by_name = {column.name: column for column in columns}
-    result = []
-    for column in columns:
-        unnamed = column.name not in kinds and kind_by_name(column.name) is None
-        many = column.levels >= LEAST_SUBJECTS or is_named(column.name, PLACE_WORDS, entire=True)
-        is_place = unnamed and column.form == "category" and many
-        below = subject is not None and is_nested(by_name[subject], column)
-        if is_place and below:
-            column = replace(column, kind="technical")
-        result.append(column)
-    return result
+    if subject is None:
+        return list(columns)
+    subjects = {column.name: column for column in columns}[subject]
+
+    def is_place(column: Column) -> bool:
+        by_name = column.name in kinds or kind_by_name(column.name) is not None
+        if by_name or column.form != "category" or not is_nested(subjects, column):
+            return False
+        return column.levels >= LEAST_SUBJECTS or is_named(column.name, PLACE_WORDS, entire=True)
+
+    return [replace(column, kind="technical") if is_place(column) else column for column in columns]
 
 
 def _within(columns: Sequence[Column]) -> dict[str, str]:
     """For each column with repeated values, the finest technical or identity column above it."""
-    above = [column for column in columns if column.kind in ("technical", "identity")]
-    result = {}
-    for column in columns:
-        if column.is_repeated and column.kind in ("technical", "identity"):
-            coarser = [other for other in above if is_nested(column, other)]
-            if coarser:
-                result[column.name] = max(coarser, key=lambda other: other.levels).name
-    return result
+    levels = [column for column in columns if column.kind in ("technical", "identity")]
+    within = {}
+    for column in levels:
+        coarser = [other for other in levels if is_nested(column, other)]
+        if column.is_repeated and coarser:
+            within[column.name] = max(coarser, key=lambda other: other.levels).name
+    return within
 
 
 # --- parts of names and dates --------------------------------------------------------------------
 
 
-def _numbers_of(pieces: Sequence[str | None]) -> Floats:
-    """Return pieces of digits as numbers, NaN for other ones."""
-    values = [float(p) if p and p.isdecimal() and p.isascii() else np.nan for p in pieces]
-    return np.array(values, np.float64)
-
-
 def _part(name: str, pieces: Sequence[str | None], column: Column) -> Column | None:
     """Return a part of each value as a column, None if it cannot tell anything."""
-    values = pd.Series([pieces[code] if code >= 0 else None for code in column.codes], dtype=object)
-    numbers = _numbers_of(values.where(values.notna(), None).tolist())
-    has_numbers = np.isfinite(numbers).sum() >= 0.9 * max(values.notna().sum(), 1)
+    values = [pieces[code] if code >= 0 else None for code in column.codes]
+    numbers = np.array(
+        [float(value) if value and re.fullmatch("[0-9]+", value) else np.nan for value in values]
+    )
+    has_numbers = np.isfinite(numbers).sum() >= 0.9 * max(len(values) - values.count(None), 1)
     part = make_column(name, values, "number" if has_numbers else "category", numbers)
     few = part.is_repeated and part.levels <= MOST_LEVELS
     return part if part.varies and (few or has_numbers) else None
 
 
 def parts_of(column: Column) -> list[Column]:
-    """Return parts of names that differ for most samples, and times of dates, as columns.
-
-    Parts of names stand between `MARKS`; others are the letters in front and the last number. Those
-    of dates are the year, the month, the day of the week and the hour.
-    """
-    parts, known = dict[str, Sequence[str | None]](), int((column.codes >= 0).sum())
+    """Return parts of names that differ for most samples, and times of dates, as columns."""
     if column.form == "date":
         return _parts_of_dates(column)
-    if column.form != "category" or 2 * column.levels <= known:
-        return []
+    if column.form == "category" and 2 * column.levels > column.count:
+        return _parts_of_names(column)
+    return []
+
+
+def _parts_of_names(column: Column) -> list[Column]:
+    """Return what stands between `MARKS`, the letters in front and the last number as columns."""
     labels = [str(label) for label in column.labels]
     pieces = [MARKS.split(label.strip()) for label in labels]
+    parts = dict[str, list[str | None]]()
     for place in range(min(MOST_PARTS, max(map(len, pieces)))):
         parts[f"part {place + 1}"] = [row[place] if place < len(row) else None for row in pieces]
     parts["the last part"] = [row[-1] for row in pieces]
@@ -443,9 +446,9 @@ def parts_of(column: Column) -> list[Column]:
     parts["the first letter"] = [label[:1] for label in labels]
     numbers = (re.findall(r"\d+", label) for label in labels)
     parts["the running number"] = [row[-1] if row else None for row in numbers]
-    columns = [_part(name, values, column) for name, values in parts.items()]
     different = list[Column]()
-    for part in columns:
+    for name, values in parts.items():
+        part = _part(name, values, column)
         if part is not None and not any(is_equal(part, other) for other in different):
             different.append(part)
     return different

@@ -52,7 +52,7 @@ def test_columns_of_no_donor_say_nothing(caplog, monkeypatch):
     plate, site = np.random.default_rng(2).integers(0, 8, len(IDS)), [donor % 3 for donor in DONOR]
     numbers = {"visit": [*range(VISITS)] * DONORS, "ph": [donor + 0.5 for donor in DONOR]}
     assert not warned(caplog, plate=plate, site=site, id=IDS, **numbers)
-    monkeypatch.delattr(checks, "_nearest")
+    monkeypatch.delattr(checks, "nearest_samples")
     assert not warned(caplog, site=site, id=IDS, **numbers), "no column asks for similar samples"
 
 
