@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from aam.evaluate.comparison import full_baselines, tests_corrected_for
 from aam.evaluate.conformal import CONFORMAL_LEVEL
@@ -47,6 +48,14 @@ UNIFRAC = {
     "weighted": "weighted UniFrac (Lozupone et al. 2007)",
     "weighted-normalized": "normalized weighted UniFrac (Lozupone et al. 2007)",
     "generalized": "generalized UniFrac (Chen et al. 2012)",
+}
+
+# The judged samples, by what they were to the model.
+SUBSETS = {
+    "held-out": "held out",
+    "validation": "of early stopping",
+    "training": "of training",
+    "unknown": "held out or not, which is not recorded",
 }
 
 # What no run can know.
@@ -98,22 +107,44 @@ class Description:
         return text
 
     @property
+    def is_judged_only(self) -> bool:
+        """Whether the run judged predictions or models that it did not make."""
+        return self.record.get("command") == "evaluate"
+
+    @property
     def split(self) -> str:
         """How samples were held out."""
-        group, study = self.option("data", "group_column"), self.option("data", "study_column")
-        cv, subset = self.option("data", "cv"), {result.subset for result in self.targets}
-        if self.record.get("command") == "evaluate":
-            text = f"The judged samples are: {_and(sorted(subset))}"
-        elif cv is not None:
+        study, cv = self.option("data", "study_column"), self.option("data", "cv")
+        subsets = {result.subset for result in self.targets}
+        if self.is_judged_only:
+            return f"The judged samples are: {_and([SUBSETS[name] for name in sorted(subsets)])}."
+        if cv is not None:
             folds = f"{cv}-fold cross-validation"
             folds = folds if str(cv).isdigit() else f"cross-validation over the values of {cv}"
             text = f"Each sample was predicted in {folds} by models that did not learn from it"
-        elif "held-out" in subset:
+        elif "held-out" in subsets:
             text = "Samples that took no part in training were held out for the evaluation"
         else:
             text = "No sample was held out from all decisions of training"
         text += f"; whole values of {study} were held out" if study else ""
-        return f"{text}; all samples of a {group} were held out together." if group else f"{text}."
+        return f"{text}{self.groups_in_words}."
+
+    @property
+    def groups_in_words(self) -> str:
+        """Whether the samples of a group were held out together, if that is recorded."""
+        group = self.option("data", "group_column")
+        grouped = [r.complete for r in self.targets if r.complete.groups is not None]
+        if not group or not grouped:
+            return ""
+        if any(complete.cross_validated for complete in grouped):
+            most = max(
+                int(pd.Series(complete.folds).groupby(complete.groups).nunique().max())
+                for complete in grouped
+            )
+            several = f"; samples of one {group} are in several folds"
+            return f"; all samples of a {group} were held out together" if most == 1 else several
+        drawn = self.option("data", "test_size") is not None
+        return f"; all samples of a {group} were held out together" if drawn else ""
 
     @property
     def comparison(self) -> str:
@@ -126,7 +157,11 @@ class Description:
         ]
         named = list(dict.fromkeys(rival.name for rival in rivals))
         if not named:
-            return ""
+            full = [
+                rival for result in self.targets for rival in full_baselines(result.comparisons)
+            ]
+            constants = list(dict.fromkeys(rival.name for rival in full))
+            return f"They are compared with {_and(constants)}." if constants else ""
         cited = [f"{name} ({RIVALS[name]})" if name in RIVALS else name for name in named]
         if NEIGHBOURS in named:
             metric = UNIFRAC.get(self.option("data", "unifrac_metric") or "unifrac", "UniFrac")
@@ -158,8 +193,9 @@ class Description:
             )
         if any(result.coverage for result in self.targets):
             texts.append(
-                f"{100 * CONFORMAL_LEVEL:.0f} % prediction intervals are conformal and calibrated "
-                "on other groups (Lei et al. 2018)."
+                f"{100 * CONFORMAL_LEVEL:.0f} % prediction intervals are conformal"
+                f"{'' if self.is_judged_only else ' and calibrated on other groups'}"
+                " (Lei et al. 2018)."
             )
         return " ".join(texts)
 
@@ -185,8 +221,7 @@ def methods(run: Description) -> list[str]:
     """Three to six sentences for a paper; none without a judged target or its run.json."""
     if not run.record or not any(len(result.complete.truth) for result in run.targets):
         return []
-    judged = run.record.get("command") == "evaluate"
-    done = "judged predictions of" if judged else "predicted"
+    done = "judged predictions of" if run.is_judged_only else "predicted"
     sentences = [f"We {done} {run.names} with {run.software}. {run.samples}".strip()]
     sentences += [run.model] if run.members else []
     return [text for text in (*sentences, run.split, run.comparison, run.intervals) if text]
@@ -238,6 +273,7 @@ def dome(run: Description) -> dict[str, dict[str, str]]:
     files = [f"{x.get('path')} (SHA-256 {x.get('sha256') or 'not recorded'})" for x in inputs]
     sizes = _and([_size(result) for result in results])
     decided = "Penalties and trees are chosen on training samples only."
+    decided = "That of the models." if run.is_judged_only else decided
     if NETWORK in run.members:
         decided += f" The network trains for at most {run.option('train', 'epochs')} epochs."
     return {
@@ -250,14 +286,16 @@ def dome(run: Description) -> dict[str, dict[str, str]]:
         "optimization": {
             "algorithm": run.model if run.members else "The models are those of the inputs.",
             "encoding of the data": run.samples or "That of the models.",
-            "meta-predictions": "No predictions of other tools are inputs.",
+            "meta-predictions": "Predictions are inputs."
+            if run.is_judged_only
+            else "No predictions are inputs.",
             "fitting and regularization": decided,
             "configuration": "All options are in run.json.",
         },
         "model": {
             "interpretability": "aam explain computes the importance of ASVs and taxa.",
             "output": "A number, or a probability of each class.",
-            "execution": f"{record.get('device') or 'device not recorded'}, started "
+            "execution": f"{record.get('device') or 'CPU or GPU not recorded'}, started "
             f"{record.get('started', 'at a time not recorded')}; the report has the time taken.",
             "software": f"{run.software}, licence BSD-3-Clause.",
         },

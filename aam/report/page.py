@@ -435,7 +435,8 @@ def report_html(results: ReportData) -> str:
     description = results.description
     sentences = methods(description)
     for title in ("task", "data", "split"):
-        rows = tuple((name, str(value)) for name, value in getattr(results, title).items())
+        items = getattr(results, title).items()
+        rows = tuple((name, str(value)) for name, value in items if value is not None)
         facts.append(Table(title.capitalize(), (), rows))
     page = (
         templates()

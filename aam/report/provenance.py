@@ -86,7 +86,7 @@ def provenance_tables(record: Record, seconds: float) -> list[Table]:
     """
     if not record:
         return []
-    versions, device = record.get("versions", {}), str(record.get("device") or UNRECORDED)
+    versions = record.get("versions", {})
     libraries = ("torch", "scikit-learn", "numpy", "python")
     machine = f"{record.get('machine', UNRECORDED)}, {record.get('threads', '?')} threads"
     facts = {
@@ -96,7 +96,9 @@ def provenance_tables(record: Record, seconds: float) -> list[Table]:
         "command": command_line(record),
         "versions": ", ".join(f"{name} {versions.get(name, UNRECORDED)}" for name in libraries),
         "container image": record.get("image") or "none",
-        "device": f"{device} x {record.get('ranks', 1)}; {machine}",
+        "device": f"{record['device']} x {record.get('ranks', 1)}; {machine}"
+        if record.get("device")
+        else machine,
     }
     tables = [Table("Provenance", (), tuple(facts.items()))]
     changed = {name: value or "yes" for name, value in changed_options(record).items()}

@@ -31,8 +31,12 @@ CONFIG = {
 RUN = {**RECORD, "config": CONFIG, "depth": 1234, "dropped_samples": {"a": 3, "b": 4}}
 
 
-def described(record: dict = RUN, **config) -> Description:
-    given = simulated.numeric(0.4, groups=np.arange(200) // 4)
+# Folds that hold whole groups of four samples, and folds that divide them.
+WHOLE, DIVIDED = np.arange(200) // 4 % 4, np.arange(200) % 4
+
+
+def described(record: dict = RUN, *, fold: np.ndarray | None = WHOLE, **config) -> Description:
+    given = simulated.numeric(0.4, groups=np.arange(200) // 4, fold=fold)
     draw = np.random.default_rng(3)
     names = (NEIGHBOURS, "gradient boosting")
     rivals = [Baseline(name, given.truth + draw.normal(0, 1, 200), False) for name in names]
@@ -71,10 +75,33 @@ def test_methods_of_other_runs():
     text = " ".join(methods(described(data=by_study)))
     assert "cross-validation over the values of cohort" in text
     assert "held out together" not in text
-    one = " ".join(methods(described(data={"cv": None})))
+    one = " ".join(methods(described(data={"cv": None}, fold=None)))
     assert "took no part in training" in one
+    assert "held out together" not in one, "a split file may divide groups"
+    drawn = described(data={"cv": None, "test_size": 0.3}, fold=None)
+    assert "held out together" in " ".join(methods(drawn))
     assert methods(Description({}, described().targets, {})) == []
     assert methods(Description(RUN, (), {})) == []
+
+
+def test_only_what_is_recorded_is_said_of_groups_and_of_models_of_others():
+    divided = " ".join(methods(described(data={"cv": "plate"}, fold=DIVIDED)))
+    assert "samples of one subject are in several folds" in divided
+    assert "held out together" not in divided
+    config = {"group_column": "subject", "model": [], "runtime": {}}
+    run = replace(described(), record={**RECORD, "command": "evaluate", "config": config})
+    text = " ".join(methods(run))
+    assert text.startswith("We judged predictions of ph")
+    assert "The judged samples are: held out." in text
+    assert "together" not in text
+    answers = dome(run)
+    assert answers["optimization"]["fitting and regularization"] == "That of the models."
+    assert answers["optimization"]["meta-predictions"] == "Predictions are inputs."
+    (judged,) = run.targets
+    constants = tuple(rival for rival in judged.comparisons if rival.constant)
+    only = replace(judged, comparisons=constants)
+    alone = " ".join(methods(replace(run, targets=(only,))))
+    assert "They are compared with the training median." in alone
 
 
 def test_methods_of_two_classes_cite_their_tests():
