@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +15,14 @@ from aam.api.memory import aligned, is_missing_value, sample_table
 from aam.data.checks import warn_of_reads
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
+from aam.io.dates import read_dates
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.predict.mixture import Floats
 from aam.predict.sample_check import SampleCheck, check_table
 from aam.report.samples import fit_figure
+
+log = logging.getLogger("aam")
 
 # What a check writes to a folder.
 SAMPLES, MIXTURES, PICTURE = "samples.tsv", "mixtures.tsv", "fit.svg"
@@ -91,12 +95,16 @@ def times_of(values: Sequence[Any], name: str) -> Floats:
     present = cells.notna()
     if np.isfinite(numbers[present]).all():
         return np.asarray(numbers, np.float64)
-    texts = cells.map(str).where(present, None)
-    dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
-    if dates[present].notna().all():
-        days = (dates - pd.Timestamp(0, tz="utc")) / pd.Timedelta(days=1)
-        return np.asarray(days, np.float64)
-    wrong = present & ~np.isfinite(numbers) & dates.isna()
+    texts = pd.Series([None if x is None else str(x) for x in cells], dtype=object)
+    moments = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
+    days = np.array((moments - pd.Timestamp(0, tz="utc")) / pd.Timedelta(days=1), np.float64)
+    if (dates := read_dates(texts.tolist())) is not None:
+        days = np.where(np.isfinite(dates.days), dates.days, days)
+    if np.isfinite(days[present]).all():
+        if dates is not None and dates.note:
+            log.warning("warning: %s: %s", name, dates.note)
+        return days
+    wrong = present & ~np.isfinite(numbers) & ~np.isfinite(days)
     wrong = wrong if wrong.any() else present & ~np.isfinite(numbers)
     few = f"{int(wrong.sum())} of {len(cells)} values are neither numbers nor dates (2026-11-27)"
     values = shown(list(dict.fromkeys(texts[wrong])), 3)

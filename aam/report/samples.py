@@ -16,6 +16,10 @@ MOST_ROWS, LONGEST_ID = 10, 30
 NO_MIXTURE = "No sample is suspected to contain another one."
 TITLE = "Samples that may contain another sample"
 CHANCE = "About 1 in 20 of these is expected by chance."
+NO_SUBJECTS = (
+    "No subjects are given, so a sample may be named for another one of its own subject: name the "
+    "subjects with --group-column."
+)
 LIMITS = {
     "few samples": f"Fewer than {LEAST_SAMPLES} samples have reads: too few to look for mix-ups.",
     "needs subjects": (
@@ -53,7 +57,8 @@ def _mixture_lines(check: SampleCheck) -> list[str]:
             "features": [str(features.get(name, 0)) for name in mixed.index],
         }
     )
-    return [*_table(TITLE, frame, "mixtures"), CHANCE]
+    alone = [NO_SUBJECTS] * ("no subjects" in check.limits)
+    return [*_table(TITLE, frame, "mixtures"), CHANCE, *alone]
 
 
 def _duplicate_lines(check: SampleCheck) -> list[str]:

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 
 import aam
+from aam.api.samples import times_of
 from aam.cli import main
 from aam.errors import InputError
 from aam.predict.mixture import chance_of, discoveries
+from aam.report.samples import sample_lines
 from tests.refusals import refusal
 
 SUBJECTS, VISITS, FEATURES, READS = 24, 3, 600, 4000
@@ -134,6 +136,22 @@ def test_times_are_numbers_or_dates():
         aam.check_samples(table, groups[:5].to_list())
 
 
+@pytest.mark.parametrize(
+    "form", ["%d.%m.%Y", "%m/%d/%y", "%d-%b-%Y", "%m/%d/%Y 1:05 PM", "%Y/%m/%d"]
+)
+def test_times_are_dates_as_columns_of_dates_are_read(form, caplog):
+    days = pd.date_range("2019-01-05", periods=30, freq="11D")
+    texts = [*days.strftime(form)]
+    assert np.diff(times_of([None, *texts], "time"))[1:].tolist() == [11] * 29
+    assert times_of(texts, "time")[0] == pytest.approx(17901, abs=0.6)
+    says = r"^time: 1 of 30 values are neither numbers nor dates \(2026-11-27\): 'soon'"
+    with pytest.raises(InputError, match=says):
+        times_of(["soon", *texts[1:]], "time")
+    assert not caplog.text
+    times_of(["03/04/2020", "05/06/2020"], "--time-column day")
+    assert "--time-column day: dates are read as month, day, year" in caplog.text
+
+
 def test_the_audit_needs_no_target_and_writes_every_sample(tmp_path, capfd):
     table, groups = study(7)
     table = mixed(table, 3, 40, 0.05, np.random.default_rng(0))
@@ -165,3 +183,16 @@ def test_the_p_value_needs_a_gap_and_holds_whatever_the_number_of_sources():
         evidence[:3, 0] += 40
         assert discoveries(chance_of(evidence)).sum() == 3
     assert not discoveries(chance_of(np.full((400, 4), 50.0))).any()
+
+
+def test_suspicions_without_subjects_say_so():
+    table, groups = study(0, subjects=30, visits=1)
+    lone = mixed(table, 3, 20, 0.1, np.random.default_rng(1))
+    check = aam.check_samples(lone)
+    assert check.samples.loc["s3.0", "mixed"]
+    assert any("name the subjects with --group-column" in line for line in sample_lines(check))
+    assert "no subjects" in aam.check_samples(lone, groups).limits
+    table, groups = study(0)
+    named = aam.check_samples(mixed(table, 3, 20, 0.1, np.random.default_rng(1)), groups)
+    assert named.samples["mixed"].any()
+    assert not any("--group-column" in line for line in sample_lines(named))
