@@ -163,7 +163,9 @@ class Column:
         """Numbers [N, 1], or indicators of levels [N, K]; missing values are the median, or 0."""
         if classes or self.form == "category":
             return np.asarray(self.codes[:, None] == np.arange(self.levels), np.float64)
-        median = float(np.nanmedian(self.numbers)) if np.isfinite(self.numbers).any() else 0.0
+        # The mean of two large numbers is that of their halves, whose sum cannot overflow.
+        halves = self.numbers / 2
+        median = 2 * float(np.nanmedian(halves)) if np.isfinite(halves).any() else 0.0
         return np.nan_to_num(self.numbers, nan=median)[:, None]
 
 

@@ -271,3 +271,15 @@ def test_a_report_says_first_what_cannot_be_told_apart():
     page = report_html(results)
     assert page.index(sentence) < page.index("Verdict")
     assert sentence in summary_lines(results)[1]
+
+
+def test_few_groups_do_not_deny_the_advice_above():
+    table, metadata, _ = study(22)
+    metadata["ward"] = np.where(np.arange(SAMPLES) % 2, "north", "south")
+    metadata["titer"] = np.round(metadata["ph"] + metadata["ph"].to_numpy()[::-1] / 3, 2)
+    _, audit = audit_of(table, metadata, "ph", group_column="ward")
+    assert not audit.can_judge
+    text = " ".join(sentences_of(audit))
+    assert "titer predicts ph" in text
+    assert "Too few groups to judge (2 groups): read the advice above with care." in text
+    assert "could be told from chance" not in text

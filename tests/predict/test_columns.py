@@ -122,3 +122,10 @@ def test_a_code_of_few_values_names_nobody():
     columns = [text("code", person % 6), text("subject", person)]
     view = overview(columns, {}, presence, np.zeros(len(person), np.int64))
     assert [column.kind for column in view.columns] == ["biology", "identity"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_median_of_the_largest_numbers_is_a_number():
+    numbers = np.array([1.7e308, 1.5e308, np.nan, -3.0, 1.6e308])
+    column = make_column("load", ["a", "b", None, "c", "d"], "number", numbers)
+    np.testing.assert_allclose(column.indicators()[2, 0], 1.55e308)
