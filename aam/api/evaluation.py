@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,9 @@ def _with_truth(
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
         none = f"none of {len(ids)} samples with a value of {shown(targets)} has a prediction"
         remedy = "all are empty or nan; give the file that predicts these samples"
-        raise InputError(f"--predictions: {none}: {remedy}")
+        notes = Counter(filter(None, table.texts("note"))).most_common(1)
+        reason = f" (note of {notes[0][1]}: {notes[0][0]})" if notes else ""
+        raise InputError(f"--predictions: {none}: {remedy}{reason}")
     warnings += _other_classes(table, metadata)
     if absent := sorted({*predicted} - {*ids}):
         lacks = f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"

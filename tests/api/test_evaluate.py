@@ -125,14 +125,17 @@ def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys):
 
 @pytest.mark.parametrize("cell", ["", "nan"])
 def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys, cell):
-    rows = ((*name, cell, "") for name in columns(simulated / "metadata.tsv", "sample-id"))
+    names = columns(simulated / "metadata.tsv", "sample-id")
+    rows = ((*name, cell, "alien" if place > 2 else "") for place, name in enumerate(names))
     predictions = write_rows(tmp_path / "p.tsv", "sample-id ph note", rows)
     assert evaluate(simulated, predictions, tmp_path / "e") == 2
     message = (
         "--predictions: none of 40 samples with a value of 'ph' has a prediction: all are "
         "empty or nan"
     )
-    assert message in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert message in text
+    assert "(note of 37: alien)" in text
     assert not (tmp_path / "e").exists()
 
 
