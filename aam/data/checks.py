@@ -118,7 +118,8 @@ def warn_of_values(
         if name in classes and (reason := metadata.not_read(name)):
             found.append(f"column {name!r} {reason}; each value is a class")
     for name in dict.fromkeys([*columns, *divided]):
-        if doubtful := metadata.doubtful(name):
+        # Words of a blank column are values, as its file or the caller says.
+        if name not in metadata.blank and (doubtful := metadata.doubtful(name)):
             listed = f"{shown(doubtful)} in {name!r}"
             found.append(f"{listed} may mean a missing value; if so, pass --missing-values")
     for name in columns:

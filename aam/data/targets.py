@@ -198,22 +198,28 @@ def classes_of_few_groups(
             continue
         for label, rows in by_class:
             if (number := rows["group"].nunique()) < LEAST_GROUPS_OF_CLASS:
-                few = f"is in {number} group{'s' if number > 1 else ''}, fewer than 3"
+                unit = "sample" if group_column is None else "group"
+                few = f"is in {number} {unit}{'s' if number > 1 else ''}, fewer than 3"
                 result.setdefault(name, {})[str(label)] = f"{few} ({shown(rows['id'])})"
     return result
 
 
-def left_out_in_words(source: str, left_out: LeftOut) -> list[str]:
-    """Name the classes that are left out, by column, and the option if they mean a missing
-    value.
+def left_out_in_words(metadata: Metadata, left_out: LeftOut) -> list[str]:
+    """Name the classes that are left out, by column, and the remedy if they mean a missing value.
+
+    In a blank column only empty cells are missing, as in the labels of an estimator.
     """
     sentences = []
     for name, reasons in left_out.items():
         listed = [f"class {label!r} {reason}" for label, reason in reasons.items()]
         more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-        of_name = f"{source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
+        listed = f"{'; '.join(listed[:MOST_NAMED])}{more}"
+        of_name = f"{metadata.source}: column {name!r}: {listed}"
         words = shlex.join([*reasons][:MOST_NAMED])
-        remedy = f"if it means a missing value, pass --missing-values {words} --missing drop"
+        remedy = f"pass --missing-values {words} --missing drop"
+        if name in metadata.blank:
+            remedy = "leave these cells empty (None in Python)"
+        remedy = f"if it means a missing value, {remedy}"
         sentences.append(f"{of_name}: left out of folds, learning and predictions; {remedy}")
     return sentences
 
@@ -241,7 +247,7 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
             problems.append(f"{where} {few}: {listed}; {remedy}")
     if problems:
         raise InputError(*problems)
-    for sentence in left_out_in_words(metadata.source, left_out):
+    for sentence in left_out_in_words(metadata, left_out):
         log.warning("warning: %s", sentence)
     return metadata.without(left_out)
 
@@ -356,7 +362,8 @@ class Covariates:
         """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN
         where missing.
 
-        Without metadata every value is unknown. Raises `InputError` for text among numbers;
+        Without metadata every value is unknown. Raises `InputError` for text or too large values
+        among numbers;
         `warnings` tells of values that differ from those of training.
         """
         category = np.zeros((len(ids), len(self.categorical)), np.int64)
@@ -366,7 +373,10 @@ class Covariates:
         for column, (name, levels) in enumerate(self.categorical.items()):
             category[:, column] = _places(metadata.values(name, ids), levels) + 1
         for column, (name, scale) in enumerate(self.numeric.items()):
-            covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
+            with np.errstate(over="ignore"):
+                scaled = (metadata.numbers(name, ids) - scale.center) / scale.spread
+            _check_size(metadata, name, ids, scaled)
+            covariate[:, column] = scaled
         return category, covariate
 
     def warnings(self, metadata: Metadata, ids: Ids) -> list[str]:
@@ -397,13 +407,24 @@ class Covariates:
         return messages
 
 
+def _check_size(metadata: Metadata, name: str, ids: Ids, numbers: Floats) -> None:
+    """Refuse `numbers` of samples `ids` in a covariate that float32 cannot hold."""
+    large = np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)
+    if large.size:
+        row = int(large[0])
+        value = f"{metadata.values(name, ids)[row]} (sample {ids[row]!r}), too large to learn"
+        remedy = "correct it or leave the covariate out"
+        raise InputError(f"{metadata.source}: covariate {name!r} has {value}; {remedy}")
+
+
 def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) -> Covariates:
     """Fit categories and scales on the training samples.
 
     Raises
     ------
     InputError
-        With every column that is constant or empty there, or holds text among numbers.
+        With every column that is constant or empty there, or holds text or too large values
+        among numbers.
     """
     covariates, problems = Covariates(), Problems()
     metadata.require(config.columns)
@@ -415,7 +436,10 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) 
                 covariates.categorical[name] = tuple(sorted(set(present)))
                 continue
             numbers = np.sort(metadata.numbers(name, train_ids))
-            center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
+            with np.errstate(over="ignore", invalid="ignore"):
+                center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
+            if not math.isfinite(spread):
+                _check_size(metadata, name, train_ids, metadata.numbers(name, train_ids))
             covariates.numeric[name] = Scale(center, spread if spread > 0 else 1.0)
             covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()

@@ -109,11 +109,6 @@ class TrainingReport:
                 *(TRANSDUCTIVE if self.transductive else ()),
                 *self.warnings,
                 *_left_out(study, targets),
-                *(
-                    []
-                    if study.metadata is None
-                    else study.metadata.read_as_text(study.metadata.columns)
-                ),
             ),
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
@@ -251,7 +246,7 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
             text += f", among them all of {name} {shown(lost)}" if lost else ""
         texts.append(text)
     if study.metadata is not None:
-        texts += left_out_in_words(study.metadata.source, study.selection.left_out)
+        texts += left_out_in_words(study.metadata, study.selection.left_out)
         texts += study.metadata.read_as_text(study.metadata.columns)
     return texts
 

@@ -78,6 +78,18 @@ def test_a_class_of_one_group_removes_no_evaluation_whatever_the_size(groups, ca
     assert folds.study.selection.left_out["birth"].keys() == {"unsure"}
 
 
+def test_without_groups_samples_are_counted_and_blank_columns_have_another_remedy(caplog):
+    metadata = study_of(24, rare="twins")
+    folds_of(metadata)
+    assert "column 'birth': class 'twins' is in 2 samples, fewer than 3" in caplog.text
+    caplog.clear()
+    aam.AmpliconClassifier(members=("presence",), rarefy_depth=500).fit(
+        table_of(metadata), metadata["birth"]
+    )
+    assert "leave these cells empty (None in Python)" in caplog.text
+    assert "--missing-values" not in caplog.text
+
+
 def test_classes_are_counted_after_the_depth(caplog):
     metadata = study_of(20)
     metadata.loc[["s001", "s005", "s009"], "birth"] = "forceps delivery"

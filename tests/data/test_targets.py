@@ -257,3 +257,17 @@ def test_the_metric_that_chooses_is_one_of_the_columns(column, metric):
 
     assert f"--best-metric {metric} is not a metric of" in refusal(fitted, column)
     assert len(fitted("age", "site")[1].specs) == 2
+
+
+@pytest.mark.parametrize("cell", ["1e308", "-9e300", "1e40"])
+@pytest.mark.filterwarnings("error")
+def test_a_number_of_a_covariate_too_large_to_learn_is_refused(cell):
+    """In training where their spread is not finite, and in samples that are read later."""
+    config = CovariateConfig(numeric_columns=("bmi",))
+    metadata = metadata_of(bmi=["21", "19.5", "30", cell])
+    says = f"covariate 'bmi' has {cell} (sample 's3'), too large to learn; correct it or leave"
+    covariates = fit_covariates(metadata, config, metadata.ids[:3])
+    assert says in refusal(covariates.encode, metadata, metadata.ids)
+    covariates.encode(metadata, metadata.ids[:3])
+    if cell != "1e40":
+        assert says in refusal(fit_covariates, metadata, config, metadata.ids)
