@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy import sparse
 from scipy.special import gammaln
 from scipy.stats import norm, rankdata
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.cluster import contingency_matrix
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KernelCenterer
@@ -26,12 +28,12 @@ from aam.data.table import select_samples
 from aam.device.rng import generator
 from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.metrics import auroc
+from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.columns import (
     MOST_LEVELS,
     STUDY_WORDS,
     Column,
-    Form,
     Overview,
     is_equal,
     is_named,
@@ -71,11 +73,6 @@ MOST_COVARIATES = 5
 # Dangers of a column, the worst first, and what a column is that is not judged.
 DANGERS = ("confounded", "same", "random split", "split", "part", "suspect", "prevented")
 STATES = ("", "id", "constant", "empty")
-
-# Columns of the frame of an audit: values of the scores, then gains.
-SCORES = ("random", "split", "random_gain", "split_gain", "microbes_gain")
-ABOUT = ("column", "kind", "form", "levels", "within")
-COLUMNS = (*ABOUT, *SCORES, "danger", "part", "state")
 
 # Trees read float32.
 LARGEST = 1e30
@@ -147,15 +144,11 @@ class Score(NamedTuple):
     value: float = np.nan
     gain: float = 0.0
     low: float = -np.inf
-    classes: bool = True
 
     @property
     def alarms(self) -> bool:
         """Whether the target is predicted better than by chance, and by enough."""
         return self.low > 0 and self.gain >= LEAST_GAIN
-
-
-NOTHING = Score()
 
 
 def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
@@ -174,25 +167,19 @@ def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
         spread = of_units.std(ddof=1) if len(of_units) > 1 else np.inf
         gain = float(saved.mean()) / guess
         low = gain - z * spread / len(of_units) ** 0.5 / guess
-        return Score(guess * (1 - gain), gain, low, classes=False)
+        return Score(guess * (1 - gain), gain, low)
     areas = []
-    for positive, values in zip(truth.T > 0, predicted.T, strict=True):
+    for positive, class_score in zip(truth.T > 0, predicted.T, strict=True):
         if min(positive.sum(), (~positive).sum()) >= LEAST_OF_LEVEL:
             m, n = len(np.unique(units[positive])), len(np.unique(units[~positive]))
             deviation = ((m + n + 1) / (12 * m * n)) ** 0.5
-            areas.append((auroc(positive, values), deviation, positive.sum()))
+            areas.append((auroc(positive, class_score), deviation, positive.sum()))
     if not areas:
         return Score()
-    found, deviations, sizes = np.array(areas).T
-    area = float(np.average(found, weights=sizes))
+    values, deviations, sizes = np.array(areas).T
+    area = float(np.average(values, weights=sizes))
     gain, limit = 2 * area - 1, 2 * z * float(np.average(deviations, weights=sizes))
     return Score(area, gain, gain - limit)
-
-
-def noticeable(truth: Floats, units: Ints, tests: int) -> float:
-    """Return the gain above which a column would be named; infinite where nothing can be."""
-    perfect = score(truth, truth, units, tests)
-    return perfect.gain - perfect.low
 
 
 def _scale(values: Floats) -> float:
@@ -230,11 +217,9 @@ def share_decided(codes: Ints, others: Ints) -> float:
     both = (codes >= 0) & (others >= 0)
     if both.mean() < 0.8:
         return 0.0
-    counts = np.zeros((codes.max() + 1, others.max() + 1))
-    np.add.at(counts, (codes[both], others[both]), 1)
+    counts = contingency_matrix(codes[both], others[both])
     right = np.bincount(counts.argmax(axis=1), counts.max(axis=1), counts.shape[1])
-    present = counts.sum(axis=0) > 0
-    return float((right[present] / counts.sum(axis=0)[present]).mean())
+    return float((right / counts.sum(axis=0)).mean())
 
 
 def _ranks_agree(numbers: Floats, target: Floats, fold: Ints) -> bool:
@@ -247,13 +232,13 @@ def _ranks_agree(numbers: Floats, target: Floats, fold: Ints) -> bool:
     ranks, goal = rankdata(numbers[both]), rankdata(target[both])
     if min(np.ptp(ranks), np.ptp(goal)) == 0:
         return False
-    signs = []
-    for part in np.unique(fold[both]):
-        others = fold[both] != part
-        pairs = np.cov(ranks[others], goal[others]) if others.sum() > 1 else np.zeros((2, 2))
-        signs.append(np.sign(pairs[0, 1]))
     rho = float(np.corrcoef(ranks, goal)[0, 1])
-    return abs(rho) >= SAME_RANKS and set(signs) == {np.sign(rho)}
+    directions = set[float]()
+    for part in np.unique(fold[both]):
+        train = fold[both] != part
+        covariance = np.cov(ranks[train], goal[train])[0, 1] if train.sum() > 1 else 0.0
+        directions.add(float(np.sign(covariance)))
+    return abs(rho) >= SAME_RANKS and directions == {np.sign(rho)}
 
 
 def _order_agrees(codes: Ints, target: Floats, fold: Ints) -> bool:
@@ -274,6 +259,9 @@ def _order_agrees(codes: Ints, target: Floats, fold: Ints) -> bool:
     return float((agreed > 0).sum()) >= SAME_ORDER * float((apart != 0).sum()) > 0
 
 
+# --- what a column is judged by ------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
 class Design:
     """What every column of an audit is judged by; N samples, K classes (1 for numbers).
@@ -283,6 +271,7 @@ class Design:
     goal : Column
         The target.
     classes : bool
+        Whether it is predicted as classes.
     truth : float64 [N, K]
     random, split : int64 [N]
         The fold of each sample on a random split and on that of `aam train`.
@@ -292,6 +281,10 @@ class Design:
         Number of columns and parts that are judged together.
     scale : float
         By which numbers of the target were divided.
+    group, fold : str, optional
+        The column of the groups that count, and the one whose values the user holds out.
+    has_option : bool
+        Whether an option of the user divides the samples.
     """
 
     goal: Column
@@ -301,54 +294,76 @@ class Design:
     split: Ints
     units: Ints
     tests: int
-    scale: float = 1.0
+    scale: float
+    group: str | None
+    fold: str | None
+    has_option: bool
+
+    @cached_property
+    def noticeable(self) -> float:
+        """Gain above which a column would be named; infinite where nothing can be."""
+        perfect = score(self.truth, self.truth, self.units, self.tests)
+        return perfect.gain - perfect.low
 
     def is_copy(self, column: Column) -> bool:
         """Whether a column states the target in other words: another unit, a cut, other codes."""
-        goal, codes = self.goal, column.codes
-        alike = ("biology", goal.kind) if self.classes else ("biology", "time", goal.kind)
-        if column.kind not in alike or not column.varies or column.is_id:
+        kinds = {"biology", self.goal.kind} if self.classes else {"biology", "time", self.goal.kind}
+        if column.kind not in kinds or not column.varies or column.is_id:
             return False
-        few = column.is_repeated and column.levels <= min(MOST_LEVELS, len(codes) // 4)
-        if not self.classes:
-            if np.isfinite(column.numbers).any():
-                same = _ranks_agree(column.numbers, goal.numbers, self.random)
-                if same:
-                    return True
-            cut = few and column.has_levels and _order_agrees(codes, goal.numbers, self.random)
-            return cut and not _can_be_chance(codes, codes, self.units, self.tests)
-        if not few:
-            return False
-        recoded = share_decided(codes, goal.codes) >= SAME_CLASS
-        one_to_one = recoded and share_decided(goal.codes, codes) >= SAME_CLASS
-        units = np.arange(len(codes)) if one_to_one else self.units
-        if recoded and not _can_be_chance(codes, goal.codes, units, self.tests):
+        return self._is_copy_of_class(column) if self.classes else self._is_copy_of_number(column)
+
+    def _has_few_levels(self, column: Column) -> bool:
+        return column.is_repeated and column.levels <= min(MOST_LEVELS, len(column.codes) // 4)
+
+    def _is_copy_of_number(self, column: Column) -> bool:
+        """Whether a column is the target in another unit or direction, or cut into levels."""
+        numbers, codes = self.goal.numbers, column.codes
+        if _ranks_agree(column.numbers, numbers, self.random):
             return True
-        merged = 2 < goal.levels <= len(codes) // LEAST_OF_LEVEL and goal.kind != "identity"
-        merged = merged and share_decided(goal.codes, codes) >= SAME_CLASS
-        return merged and not _can_be_chance(goal.codes, codes, self.units, self.tests)
+        if not self._has_few_levels(column) or not column.has_levels:
+            return False
+        is_cut = _order_agrees(codes, numbers, self.random)
+        return is_cut and not _can_be_chance(codes, codes, self.units, self.tests)
+
+    def _is_copy_of_class(self, column: Column) -> bool:
+        """Whether a column has other codes for the classes, finer or coarser ones."""
+        goal, codes = self.goal, column.codes
+        if not self._has_few_levels(column):
+            return False
+        decides_goal = share_decided(codes, goal.codes) >= SAME_CLASS
+        is_decided = share_decided(goal.codes, codes) >= SAME_CLASS
+        # One-to-one codes are no property of subjects, so that each sample counts.
+        units = np.arange(len(codes)) if decides_goal and is_decided else self.units
+        if decides_goal and not _can_be_chance(codes, goal.codes, units, self.tests):
+            return True
+        if goal.kind == "identity" or not 2 < goal.levels <= len(codes) // LEAST_OF_LEVEL:
+            return False
+        return is_decided and not _can_be_chance(goal.codes, codes, self.units, self.tests)
 
     def is_confounded(self, column: Column) -> bool:
         """Whether each of a few studies, plates, days or subjects has one value of the target."""
         kinds = {"technical", "identity", *(["time"] if self.classes else [])}
         kinds -= {self.goal.kind} - {"identity"}
-        levels = column.levels
         if column.kind not in kinds or not column.is_repeated or column.is_split:
             return False
-        if not (column.has_levels or column.form == "date") or 2 * levels > len(column.codes):
+        if not (column.has_levels or column.form == "date"):
+            return False
+        if 2 * column.levels > len(column.codes) or not self.is_decided_by(column):
             return False
         if not self.classes:
-            return levels < LEAST_GROUPS_OF_CLASS * 2 and self._decides_number(column.codes)
-        if share_decided(column.codes, self.goal.codes) < SAME_CLASS:
-            return False
+            return column.levels < 2 * LEAST_GROUPS_OF_CLASS
+        # Classes with enough levels of their own can be told from the column.
         pairs = pd.DataFrame({"level": column.codes, "goal": self.goal.codes})
         counts = pairs[(pairs >= 0).all(axis=1)].value_counts().reset_index()
-        most = counts.drop_duplicates("level")
-        return int((most["goal"].value_counts() >= LEAST_GROUPS_OF_CLASS).sum()) < 2
+        levels_of_class = counts.drop_duplicates("level")["goal"].value_counts()
+        return int((levels_of_class >= LEAST_GROUPS_OF_CLASS).sum()) < 2
 
-    def _decides_number(self, codes: Ints) -> bool:
+    def is_decided_by(self, column: Column) -> bool:
+        """Whether each level of a column has one class, or nearly one number, of the target."""
+        if self.classes:
+            return share_decided(column.codes, self.goal.codes) >= SAME_CLASS
         target = pd.Series(self.goal.numbers)
-        left = (target - target.groupby(codes).transform("median")).abs().mean()
+        left = (target - target.groupby(column.codes).transform("median")).abs().mean()
         return bool(left <= (1 - SAME) * (target - target.median()).abs().mean())
 
     def score(self, predicted: Floats) -> Score:
@@ -363,8 +378,31 @@ class Design:
             return random, random
         return random, self.score(predicted_by(column, self.truth, self.split))
 
+    def danger(self, column: Column, random: Score, split: Score) -> str:
+        """Return the danger of a column with its scores on both splits, one of `DANGERS` or ''."""
+        if self.is_confounded(column):
+            return "confounded"
+        if self.is_copy(column):
+            return "same"
+        has_few_units = self.noticeable > LARGEST_LIMIT
+        if column.name == self.group and not self.has_option:
+            is_suspect = has_few_units and random.gain >= SUSPECT
+            return "random split" if random.alarms or is_suspect else ""
+        if split.alarms:
+            is_exact = split.gain >= SAME and column.kind == "biology" and not column.is_id
+            return "same" if is_exact else "split"
+        if has_few_units and (split.gain >= SUSPECT or self._decides_unscored(column, split)):
+            return "suspect"
+        return "prevented" if random.alarms else ""
 
-# --- the audit ---------------------------------------------------------------------------------
+    def _decides_unscored(self, column: Column, split: Score) -> bool:
+        """Whether repeated levels have one class each, where no class can be scored."""
+        if not self.classes or not np.isnan(split.value) or not column.has_levels:
+            return False
+        return 2 * column.levels <= len(column.codes) and self.is_decided_by(column)
+
+
+# --- the audit -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -419,7 +457,7 @@ class Audit:
     classes: bool
     frame: pd.DataFrame
     duplicates: list[tuple[str, str]]
-    microbes: Score = NOTHING
+    microbes: Score = field(default_factory=Score)
     group: str | None = None
     divided_by: str | None = None
     units: int = 0
@@ -450,9 +488,8 @@ def _strata(goal: Column, classes: bool) -> Ints:
     return np.asarray(order * parts // len(order), np.int64)
 
 
-def single_valued(columns: Sequence[Column]) -> set[str]:
-    """Names of columns without a repeated value."""
-    return {column.name for column in columns if not column.is_repeated}
+def _column_of_reads(name: str, numbers: npt.NDArray[np.integer]) -> Column:
+    return make_column(name, pd.Series(numbers), "reads", numbers.astype(np.float64))
 
 
 def make_audit(
@@ -487,33 +524,74 @@ def make_audit(
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence = presence_of(study, rows)
     columns = [read_column(metadata, name, ids) for name in metadata.columns if name != target]
-    for name, reads in ((DEPTH, study.table.depths[rows]), (RICHNESS, np.diff(presence.indptr))):
-        columns.append(make_column(name, pd.Series(reads), "reads", reads.astype(np.float64)))
+    columns.append(_column_of_reads(DEPTH, study.table.depths[rows]))
+    columns.append(_column_of_reads(RICHNESS, np.diff(presence.indptr)))
     duplicates = nearly_identical(select_samples(study.table, ids))
     if target is None:
         view = overview(columns, kinds or {}, presence, np.zeros(len(ids), np.int64))
-        frame = pd.DataFrame([_row(column, view) for column in view.columns], columns=COLUMNS)
-        return Audit(None, False, _ordered(frame), duplicates, group=view.subject)
+        return Audit(None, False, _description(view), duplicates, group=view.subject)
     classes = classifier or metadata.kinds[target] != "numeric"
     goal = read_column(metadata, target, ids)
     view = overview([*columns, goal], kinds or {}, presence, _strata(goal, classes))
     *columns, goal = view.columns
     view = Overview(columns, None if view.subject == target else view.subject, view.within)
+    parts = {column: parts_of(column) for column in columns}
+    design = _design(metadata, ids, goal, classes, view, parts, (group_column, fold_column))
+    frame, microbes = _judge(design, view, parts, presence)
+    options = _recommendation(design, view, frame)
+    return Audit(
+        target,
+        classes,
+        frame,
+        duplicates,
+        microbes,
+        group=design.group,
+        divided_by=design.fold or design.group,
+        units=len(np.unique(design.units)),
+        noticeable=_smallest_gain(design),
+        recommendation=options,
+        has_gaps=_has_gaps(study, columns, options),
+    )
+
+
+def _design(
+    metadata: Metadata,
+    ids: Sequence[str],
+    goal: Column,
+    classes: bool,
+    view: Overview,
+    parts: Mapping[Column, Sequence[Column]],
+    options: tuple[str | None, str | None],
+) -> Design:
+    """Divide the samples by the columns of groups and folds that the user gives, or by subject."""
+    group_column, fold_column = options
     # Groups of one sample each keep nothing together.
-    group_column = None if group_column in single_valued(columns) else group_column
+    if not any(column.name == group_column and column.is_repeated for column in view.columns):
+        group_column = None
     group = group_column or view.subject
     groups = ids if group is None else metadata.groups(group, ids)
-    units = np.unique(groups, return_inverse=True)[1]
     random = split = _folds(ids, goal, classes, None)
-    if (whole := fold_column or group) is not None and len(set(groups)) > 1:
-        split = _folds(ids, goal, classes, metadata.groups(whole, ids))
-    parts = {(column.name, column.form): parts_of(column) for column in columns}
-    tests = sum(map(len, parts.values())) + sum(c.varies and not c.is_id for c in columns)
+    divider = fold_column or group
+    if divider is not None and len(set(groups)) > 1:
+        split = _folds(ids, goal, classes, metadata.groups(divider, ids))
     truth = goal.indicators(classes)
-    design = Design(goal, classes, _scaled(truth), random, split, units, tests, _scale(truth))
-    chosen = (fold_column, group_column, group)
-    result = _judged(design, view, parts, presence, chosen, duplicates)
-    return replace(result, has_gaps=_has_gaps(study, columns, result.recommendation))
+    return Design(
+        goal,
+        classes,
+        _scaled(truth),
+        random,
+        split,
+        units=np.unique(groups, return_inverse=True)[1],
+        tests=sum(map(len, parts.values())) + sum(map(_is_judged, view.columns)),
+        scale=_scale(truth),
+        group=group,
+        fold=fold_column,
+        has_option=bool(fold_column or group_column),
+    )
+
+
+def _is_judged(column: Column) -> bool:
+    return column.varies and not column.is_id
 
 
 def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) -> bool:
@@ -523,166 +601,122 @@ def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) 
     return are_left_out or any((column.codes < 0).any() for column in needed)
 
 
-def _row(column: Column, view: Overview, danger: str = "", part: str = "") -> dict[str, object]:
-    """Return what is known of a column without a target, a row of the frame of an audit."""
-    state = "" if column.varies else "constant" if column.levels else "empty"
-    about = (column.name, column.kind, column.form, column.levels, view.within.get(column.name, ""))
-    row: dict[str, object] = dict(zip(ABOUT, about, strict=True)) | dict.fromkeys(SCORES, np.nan)
-    state = "id" if column.varies and column.is_id else state
-    return {**row, "danger": danger, "part": part, "state": state}
+def _smallest_gain(design: Design) -> float:
+    """Return the gain above which a column would be named; infinite with few groups or folds."""
+    folds, groups = len(np.unique(design.split)), len(np.unique(design.units))
+    has_few = folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS
+    return np.inf if has_few else design.noticeable
+
+
+def _row(
+    column: Column,
+    view: Overview,
+    scores: tuple[Score, Score],
+    microbes_gain: float = np.nan,
+    danger: str = "",
+    part: str = "",
+) -> dict[str, object]:
+    """Return the row of a column in the frame of an audit."""
+    state = "id" if column.is_id else ""
+    if not column.varies:
+        state = "constant" if column.levels else "empty"
+    random, split = scores
+    return {
+        "column": column.name,
+        "kind": column.kind,
+        "form": column.form,
+        "levels": column.levels,
+        "within": view.within.get(column.name, ""),
+        "random": random.value,
+        "split": split.value,
+        "random_gain": random.gain,
+        "split_gain": split.gain,
+        "microbes_gain": microbes_gain,
+        "danger": danger,
+        "part": part,
+        "state": state,
+    }
+
+
+def _description(view: Overview) -> pd.DataFrame:
+    """Return the frame of an audit without a target."""
+    missing = Score(gain=np.nan)
+    rows = [_row(column, view, (missing, missing)) for column in view.columns]
+    return _ordered(pd.DataFrame(rows))
 
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of an audit, the most dangerous first."""
-    danger = frame["danger"].map(["", *DANGERS].index).replace(0, len(DANGERS) + 1)
+    danger = frame["danger"].map([*DANGERS, ""].index)
     state = frame["state"].map(STATES.index)
     gain = frame["random_gain"].fillna(-np.inf)
     order = np.lexsort((-gain, state, danger))
     return frame.iloc[order].reset_index(drop=True)
 
 
-def _danger(
-    column: Column,
-    design: Design,
-    divider: str | None,
-    group: str | None,
-    scores: tuple[Score, Score],
-) -> str:
-    """Return the danger of a column, one of `DANGERS` or ''."""
-    random, split = scores
-    if design.is_confounded(column):
-        return "confounded"
-    if design.is_copy(column):
-        return "same"
-    limit = noticeable(design.truth, design.units, design.tests)
-    few = limit > LARGEST_LIMIT
-    if column.name == group and divider is None:
-        return "random split" if random.alarms or (few and random.gain >= SUSPECT) else ""
-    if split.alarms:
-        exact = split.gain >= SAME and column.kind == "biology"
-        return "same" if exact and not column.is_id else "split"
-    few_levels = column.has_levels and 2 * column.levels <= len(column.codes)
-    decided = few_levels and share_decided(column.codes, design.goal.codes) >= SAME_CLASS
-    unscored = design.classes and np.isnan(split.value) and decided
-    if few and (split.gain >= SUSPECT or unscored):
-        return "suspect"
-    return "prevented" if random.alarms else ""
-
-
-def _judged(
+def _judge(
     design: Design,
     view: Overview,
-    parts: Mapping[tuple[str, Form], Sequence[Column]],
+    parts: Mapping[Column, Sequence[Column]],
     presence: sparse.csr_matrix,
-    chosen: tuple[str | None, str | None, str | None],
-    duplicates: list[tuple[str, str]],
-) -> Audit:
-    """Judge every column of an audit; `chosen` are the columns of folds and groups that the user
-    gives, and that of the groups that count.
-    """
-    fold, group_option, group = chosen
-    divider = fold or group_option
-    judged = [column for column in view.columns if column.varies and not column.is_id]
-    microbes, gains = _scores_of_microbes(presence, design, judged)
+) -> tuple[pd.DataFrame, Score]:
+    """Return the frame of an audit, and how well the microbes predict the target."""
+    microbes, gains = _scores_of_microbes(presence, design, [*filter(_is_judged, view.columns)])
     rows = []
     for column in view.columns:
         scores, danger, part = (Score(), Score()), "", ""
-        if column in judged:
+        if _is_judged(column):
             scores = design.scores(column)
-            danger = _danger(column, design, divider, group, scores)
-        if danger in ("", "prevented") and column.name != group:
-            of_parts = [
-                (*design.scores(piece), piece.name) for piece in parts[column.name, column.form]
-            ]
-            telling = [result for result in of_parts if result[1].alarms]
-            if telling:
-                of_random, of_split, part = max(telling, key=lambda result: result[1].gain)
-                scores, danger = (of_random, of_split), "part"
-        row = _row(column, view, danger, part)
-        row |= {"random": scores[0].value, "split": scores[1].value}
-        row |= {"random_gain": scores[0].gain, "split_gain": scores[1].gain}
-        row["microbes_gain"] = gains.get((column.name, column.form), np.nan)
-        rows.append(row)
-    frame = _ordered(pd.DataFrame(rows, columns=COLUMNS))
-    limit = noticeable(design.truth, design.units, design.tests)
-    folds, groups = len(np.unique(design.split)), len(np.unique(design.units))
-    if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS:
-        limit = np.inf
-    advice = _recommendation(design, view, frame, fold, group)
-    units, name = len(np.unique(design.units)), design.goal.name
-    about = microbes, group, fold or group, units, limit, advice
-    return Audit(name, design.classes, frame, duplicates, *about)
+            danger = design.danger(column, *scores)
+        if danger in ("", "prevented") and column.name != design.group:
+            scores_of_parts = [(design.scores(part), part.name) for part in parts[column]]
+            alarms = [(pair, name) for pair, name in scores_of_parts if pair[1].alarms]
+            if alarms:
+                scores, part = max(alarms, key=lambda alarm: alarm[0][1].gain)
+                danger = "part"
+        rows.append(_row(column, view, scores, gains.get(column, np.nan), danger, part))
+    return _ordered(pd.DataFrame(rows)), microbes
 
 
 def _scores_of_microbes(
     presence: sparse.csr_matrix, design: Design, columns: Sequence[Column]
-) -> tuple[Score, dict[tuple[str, Form], float]]:
+) -> tuple[Score, dict[Column, float]]:
     """The microbes' score of the target, and the gain by which they predict each column of not too
     many levels.
     """
-    few = [c for c in columns if c.form != "category" or 2 <= c.levels <= MOST_LEVELS]
-    blocks = [design.truth, *(_scaled(column.indicators()) for column in few)]
-    ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
-    predicted = predicted_by_microbes(presence, np.hstack(blocks), design.random)
+    columns = [c for c in columns if c.form != "category" or 2 <= c.levels <= MOST_LEVELS]
+    truths = [design.truth, *(_scaled(column.indicators()) for column in columns)]
+    ends = np.cumsum([truth.shape[1] for truth in truths])[:-1]
+    predicted = predicted_by_microbes(presence, np.hstack(truths), design.random)
     target, *others = np.split(predicted, ends, axis=1)
-    gains = {}
-    for column, truth, values in zip(few, blocks[1:], others, strict=True):
-        gains[column.name, column.form] = score(truth, values, design.units, design.tests).gain
+    gains = {
+        column: score(truth, values, design.units, design.tests).gain
+        for column, truth, values in zip(columns, truths[1:], others, strict=True)
+    }
     return design.score(target), gains
 
 
-def _recommendation(
-    design: Design, view: Overview, frame: pd.DataFrame, fold: str | None, group: str | None
-) -> Recommendation:
+# --- what to do ----------------------------------------------------------------------------------
+
+
+def _recommendation(design: Design, view: Overview, frame: pd.DataFrame) -> Recommendation:
     """Choose at most one column of each option of `aam train`, the one that tells most."""
     by_name = {column.name: column for column in view.columns if column.form != "reads"}
-    rows = frame[(frame["danger"] == "split") & (frame["form"] != "reads")].sort_values(
-        "split_gain", ascending=False
-    )
-    leaks = [by_name[name] for name in rows["column"]]
-    subjects = by_name.get(group or "")
-
-    def can_be_held_out(column: Column) -> bool:
-        nested = subjects is None or is_nested(subjects, column)
-        return column.levels >= LEAST_GROUPS_OF_CLASS and nested
-
-    def decides(column: Column) -> bool:
-        if not design.classes:
-            return design._decides_number(column.codes)
-        return share_decided(column.codes, design.goal.codes) >= SAME_CLASS
-
-    technical = [
-        column
-        for column in leaks
-        if column.kind in ("technical", "time")
-        and column.has_levels
-        and 2 <= column.levels <= MOST_LEVELS
-        and not column.is_split
-        and column.name != group
-    ]
-    studies = [
-        column
-        for column in technical
-        if can_be_held_out(column) and (is_named(column.name, STUDY_WORDS) or decides(column))
-    ]
-    study = studies[0].name if studies else None
+    leaks = frame[(frame["danger"] == "split") & (frame["form"] != "reads")]
+    leaks = leaks.sort_values("split_gain", ascending=False)
+    columns = [by_name[name] for name in leaks["column"]]
+    technical = [c for c in columns if _is_batch(c) and c.name != design.group]
+    subjects = by_name.get(design.group or "")
     # A column that holds one class each divides nothing.
-    useless = set(frame["column"][frame["danger"] == "confounded"])
-    group = view.subject if group in useless else group
-    study = study if fold is None or fold in useless else fold
+    confounded = set(frame["column"][frame["danger"] == "confounded"])
+    study = design.fold
+    if study is None or study in confounded:
+        study = next((c.name for c in technical if _is_study(c, subjects, design)), None)
+    group = view.subject if design.group in confounded else design.group
     group = None if group == study else group
-    batches = [column for column in technical if column.name != study and not decides(column)]
-    covariates = list[Column]()
-    for column in leaks:
-        fits = column.form == "number" or (
-            column.form == "category" and column.levels <= MOST_LEVELS
-        )
-        usual = column.kind == "biology" or (column.kind == "time" and column.form == "number")
-        equal = any(is_equal(column, other) for other in covariates)
-        if fits and usual and not equal and len(covariates) < MOST_COVARIATES:
-            covariates.append(column)
-    batch = next((column.name for column in batches), None)
-    covariates = [column for column in covariates if column.name not in (batch, group)]
+    batches = [c.name for c in technical if c.name != study and not design.is_decided_by(c)]
+    batch = next(iter(batches), None)
+    covariates = [c for c in _covariates(columns) if c.name not in (batch, group)]
     return Recommendation(
         group,
         batch,
@@ -690,3 +724,31 @@ def _recommendation(
         tuple(column.name for column in covariates if column.form == "category"),
         tuple(column.name for column in covariates if column.form == "number"),
     )
+
+
+def _is_batch(column: Column) -> bool:
+    """Whether the values of a column can be compared within."""
+    if column.kind not in ("technical", "time") or column.is_split:
+        return False
+    return column.has_levels and 2 <= column.levels <= MOST_LEVELS
+
+
+def _is_study(column: Column, subjects: Column | None, design: Design) -> bool:
+    """Whether the values of a column can be held out, whole subjects with them, and should be."""
+    if column.levels < LEAST_GROUPS_OF_CLASS:
+        return False
+    if subjects is not None and not is_nested(subjects, column):
+        return False
+    return is_named(column.name, STUDY_WORDS) or design.is_decided_by(column)
+
+
+def _covariates(columns: Sequence[Column]) -> list[Column]:
+    """Return the first `MOST_COVARIATES` columns of biology or ages, without equal ones."""
+    covariates = list[Column]()
+    for column in columns:
+        is_number = column.form == "number" and column.kind in ("biology", "time")
+        is_short = column.form == "category" and column.levels <= MOST_LEVELS
+        is_covariate = is_number or (is_short and column.kind == "biology")
+        if is_covariate and not any(is_equal(column, other) for other in covariates):
+            covariates.append(column)
+    return covariates[:MOST_COVARIATES]
