@@ -213,8 +213,7 @@ def left_out_in_words(metadata: Metadata, left_out: LeftOut) -> list[str]:
     for name, reasons in left_out.items():
         listed = [f"class {label!r} {reason}" for label, reason in reasons.items()]
         more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-        listed = f"{'; '.join(listed[:MOST_NAMED])}{more}"
-        of_name = f"{metadata.source}: column {name!r}: {listed}"
+        of_name = f"{metadata.source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
         words = shlex.join([*reasons][:MOST_NAMED])
         remedy = f"pass --missing-values {words} --missing drop"
         if name in metadata.blank:

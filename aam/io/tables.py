@@ -187,6 +187,12 @@ LEAST_SUMMANDS = 3
 # Bits that counts must hold before they are no coincidence: those of a row that may equal the sum
 # of all others; of a row that may equal one of the sums of its neighbours, next to 2 log2(rows).
 BITS_OF_ALL, BITS_OF_NEIGHBOURS = 8, 16
+# Names of totals as spreadsheets of several languages write them.
+TOTALS = re.compile(
+    r"((grand|row|column) )?(totals?|sums?)|total reads|all|overall|totale|totaal|som(me|a)"
+    r"|sum(a|me)|gesamt(summe)?",
+    re.IGNORECASE,
+)
 
 
 def _hashes(table: AmpliconTable, axis: int) -> npt.NDArray[np.uint64]:
@@ -252,13 +258,27 @@ def find_sums(table: AmpliconTable, axis: int) -> npt.NDArray[np.int64]:
     return np.array(sorted(sums), np.int64)
 
 
+def _named_totals(table: AmpliconTable, axis: int) -> list[str]:
+    """Samples (axis 0) or features (axis 1) that are called a total and have at least half as many
+    reads as all others: a total from before some of them were left out equals no sum.
+    """
+    reads = table.depths if axis == 0 else table.reads_of_asvs
+    names = table.sample_ids if axis == 0 else table.feature_ids
+    large = np.flatnonzero(3 * reads >= reads.sum()) if len(names) > LEAST_SUMMANDS else ()
+    return [names[place] for place in large if TOTALS.fullmatch(names[place])]
+
+
 def _refuse_sums(table: AmpliconTable, where: str) -> None:
     """Raise `InputError` that names the samples and features that are sums of others."""
     rules = {}
     for axis, kind, names in ((0, "sample", table.sample_ids), (1, "feature", table.feature_ids)):
         sums = [names[place] for place in find_sums(table, axis)]
         are = f"{len(sums)} {kind}s equal the sum of other {kind}s: {shown(sums)}"
-        rules[f"{are}; remove such totals from the table"] = sums != []
+        remedy = "remove such totals from the table"
+        rules[f"{are}; {remedy}"] = sums != []
+        called = [name for name in _named_totals(table, axis) if name not in sums]
+        few = f"{shown(called)} has at least half as many reads as all other {kind}s together"
+        rules[f"{few}; {remedy}"] = called != []
     refuse(where, rules)
 
 

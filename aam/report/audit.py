@@ -110,7 +110,7 @@ def _absence(audit: Audit) -> list[str]:
     if not audit.can_judge:
         only = f"only a column {smallest} or more could be told from chance."
         none = f"no column that gives {audit.target} away could be told from chance."
-        if audit.frame["danger"].isin(["random split", "split", "part"]).any():
+        if audit.frame["danger"].isin(["split", "part"]).any():
             none = "read the advice above with care."
         return [f"Too few groups to judge ({audit.units} {unit}): {only if limit < 1 else none}"]
     if (~audit.frame["danger"].isin(["", "prevented"])).any():

@@ -240,6 +240,8 @@ def test_an_export_ends_with_a_verdict_or_one_message(table, tmp_path, capfd, na
         assert text.count("\n  - ") <= 2, text
         assert not run.exists()
         return
+    warnings = text.rpartition("\naam train\n")[2].split("\n  warning: ")[1:]
+    assert len(warnings) == len({*warnings})
     (result,) = json.loads((run / "metrics.json").read_text())["targets"].values()
     assert result["subset"] == "held-out"
     assert any(metric["value"] is not None for metric in result["metrics"].values())

@@ -94,3 +94,20 @@ def test_rare_features_next_to_each_other_are_no_sums():
     reads = np.zeros((30, 3000), int)
     reads[np.repeat(np.arange(30), 100), np.arange(3000)] = rng.geometric(0.4, 3000)
     assert find_sums(table(reads), 1).tolist() == []
+
+
+@pytest.mark.parametrize(("axis", "noun"), [(0, "sample"), (1, "feature")])
+@pytest.mark.parametrize(("name", "share"), [("TOTAL", 1.3), ("Gesamt", 0.7), ("Grand total", 1)])
+def test_a_total_of_more_than_there_is_is_refused_by_name(axis, noun, name, share):
+    """As after features of few reads were left out of a table, and their total was not."""
+    reads, samples, features = with_sum(axis, 2, name)
+    at = (2, slice(None)) if axis == 0 else (slice(None), 2)
+    reads[at] = reads[at] * share + 1
+    message = refusal(checked_table, csr_array(reads), samples, features, "t")
+    says = f"{name!r} has at least half as many reads as all other {noun}s together"
+    assert message == f"t: {says}; remove such totals from the table"
+    reads[at] = reads[at] // 4
+    checked_table(csr_array(reads), samples, features, "t")
+    names = [x if x != name else "Bacteroides" for x in (samples if axis == 0 else features)]
+    reads[at] *= 5
+    checked_table(csr_array(reads), *((names, features) if axis == 0 else (samples, names)), "t")
