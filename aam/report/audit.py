@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import pandas as pd
 
 from aam.predict.audit import DEPTH, LEAST_GAIN, LEAST_OF_LEVEL, Audit
 from aam.report.charts import Table, shortened
@@ -25,11 +28,12 @@ BATCH = ": --batch-column {column} compares within its values."
 STUDY = ": --study-column {column} holds its values out."
 DATE = ": add a column of its months or years, and compare within them with --batch-column."
 COVARIATE = ": compare with a model that has it as a covariate."
-READS = {True: ": ask how the samples were sequenced.", False: ": the report compares with it."}
+ASK = ": ask how the samples were sequenced."
+COMPARED = ": the report compares with it."
 STATES = {
-    "empty": "{column} is empty.",
-    "constant": "{column} is constant.",
     "id": "{column} has a different value for every sample: an id, no leak.",
+    "constant": "{column} is constant.",
+    "empty": "{column} is empty.",
 }
 # The danger of a column in a table.
 REMARKS = {
@@ -56,7 +60,7 @@ def _advice_on_split(row: Any, audit: Audit) -> str:
     """Return what to do about a column that tells the target on the split of `aam train`."""
     options = audit.recommendation
     if row.kind == "reads":
-        return READS[row.column == DEPTH]
+        return ASK if row.column == DEPTH else COMPARED
     if row.column == options.study:
         return STUDY
     if row.column == options.batch:
@@ -65,7 +69,7 @@ def _advice_on_split(row: Any, audit: Audit) -> str:
         return COVARIATE
     if row.form == "date":
         return DATE
-    return READS[True] if row.kind == "technical" and row.form == "number" else "."
+    return ASK if row.kind == "technical" and row.form == "number" else "."
 
 
 def _advice_of(row: Any, audit: Audit) -> str:
@@ -77,15 +81,17 @@ def _advice_of(row: Any, audit: Audit) -> str:
         return f"{column} states {target} in other words: leave it out."
     if not row.danger:
         return STATES[row.state].format(column=column) if row.state else ""
-    on_split = row.danger in ("split", "part", "suspect")
-    scores = (row.split, row.split_gain) if on_split else (row.random, row.random_gain)
-    if scores[0] != scores[0]:
+    value, gain = row.random, row.random_gain
+    if row.danger in ("split", "part", "suspect"):
+        value, gain = row.split, row.split_gain
+    if math.isnan(value):
         return f"Each value of {column} has one value of {target}: too few groups to judge."
-    words = score_in_words(*scores, audit.classes)
+    predictor = f"A part of {column} ({row.part})" if row.part else column
     advice = ADVICE.get(row.danger) or _advice_on_split(row, audit)
-    group = f"each {audit.divided_by or 'group'}"
-    subject = f"A part of {column} ({row.part})" if row.part else column
-    return f"{subject} predicts {target} with {words}{advice.format(column=column, group=group)}"
+    advice = advice.format(column=column, group=f"each {audit.divided_by or 'group'}")
+    return (
+        f"{predictor} predicts {target} with {score_in_words(value, gain, audit.classes)}{advice}"
+    )
 
 
 def advice_of(audit: Audit) -> list[str]:
@@ -95,8 +101,9 @@ def advice_of(audit: Audit) -> list[str]:
 
 def warnings_of(audit: Audit) -> list[str]:
     """Return sentences on columns that these samples cannot tell from the target."""
-    confounded = audit.frame["danger"] == "confounded"
-    return [text for text, is_first in zip(advice_of(audit), confounded, strict=True) if is_first]
+    return [
+        _advice_of(row, audit) for row in audit.frame.itertuples() if row.danger == "confounded"
+    ]
 
 
 def _absence(audit: Audit) -> list[str]:
@@ -118,24 +125,29 @@ def _absence(audit: Audit) -> list[str]:
     return [f"No column gives the target away; one {smallest} or more would have been seen."]
 
 
-def notes_of(audit: Audit) -> list[str]:
+def _notes_on_target(audit: Audit) -> list[str]:
+    """Return sentences on the absence of leaks, the split, and the score of the microbes."""
+    notes = _absence(audit)
+    if audit.divided_by is not None:
+        notes.append(f"All samples of one {audit.divided_by} are in one fold.")
+    if math.isnan(audit.microbes.value):
+        few = f"{LEAST_OF_LEVEL} samples and {LEAST_OF_LEVEL} of other classes"
+        notes.append(f"A score of {audit.target} needs a class of at least {few}.")
+    else:
+        words = score_in_words(audit.microbes.value, audit.microbes.gain, audit.classes)
+        notes.append(f"A linear model of presence has {words} on a random split.")
+    return notes
+
+
+def _notes(audit: Audit) -> list[str]:
     """Return sentences about all columns, the microbes, and nearly identical samples."""
-    notes, states = list[str](), audit.frame["state"]
+    notes, frame = list[str](), audit.frame
     if audit.target is not None:
-        notes += _absence(audit)
-        if audit.divided_by is not None:
-            notes.append(f"All samples of one {audit.divided_by} are in one fold.")
-        scores = audit.microbes.value, audit.microbes.gain, audit.classes
-        if scores[0] == scores[0]:
-            words = score_in_words(*scores)
-            notes.append(f"A linear model of presence has {words} on a random split.")
-        else:
-            few = f"{LEAST_OF_LEVEL} samples and {LEAST_OF_LEVEL} of other classes"
-            notes.append(f"A score of {audit.target} needs a class of at least {few}.")
+        notes += _notes_on_target(audit)
     elif audit.group is not None:
         notes.append(f"{audit.group} names the subjects: use --group-column {audit.group}.")
-    for state in ("id", "constant", "empty"):
-        names = audit.frame["column"][(states == state) & (audit.frame["danger"] == "")]
+    for state in STATES:
+        names = frame["column"][(frame["state"] == state) & (frame["danger"] == "")]
         if len(names):
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
             notes.append(f"Not judged ({state}): {', '.join(names[:MOST_NAMES])}{more}.")
@@ -146,12 +158,14 @@ def notes_of(audit: Audit) -> list[str]:
 
 def sentences_of(audit: Audit) -> list[str]:
     """Return the sentences of an audit on a terminal below its table."""
-    danger = audit.frame["danger"]
-    telling = ~danger.isin(["", "confounded"])
-    advice = [text for text, shows in zip(advice_of(audit), telling, strict=True) if shows]
+    advice = [
+        _advice_of(row, audit)
+        for row in audit.frame.itertuples()
+        if row.danger not in ("", "confounded")
+    ]
     more = len(advice) - MOST_SENTENCES
-    hidden = [f"{more} more columns tell the target; --output lists them."] if more > 0 else []
-    return [*advice[:MOST_SENTENCES], *hidden, *notes_of(audit)]
+    rest = [f"{more} more columns tell the target; --output lists them."] if more > 0 else []
+    return [*advice[:MOST_SENTENCES], *rest, *_notes(audit)]
 
 
 def recommended_options(audit: Audit) -> list[str]:
@@ -167,26 +181,34 @@ def recommended_options(audit: Audit) -> list[str]:
 
 
 def audit_table(audit: Audit, with_advice: bool = True, most: int | None = None) -> Table:
-    """The audit as a table of a report; without ids and constants, at most `most` rows."""
-    metric, form = ("AUROC", "{:.2f}") if audit.classes else ("mean error", "{:.3g}")
-    judged = (audit.frame["state"] == "") | (audit.frame["danger"] != "")
-    shown = audit.frame[judged].head(most) if most is not None else audit.frame
+    """Return the audit as a table of a report; with `most` rows, without ids and constants."""
+    shown = audit.frame
+    if most is not None:
+        shown = shown[(shown["state"] == "") | (shown["danger"] != "")].head(most)
     frame = shown[["column", "kind", "levels"]].astype(str)
     frame["column"] = [shortened(name, 30) for name in frame["column"]]
     if audit.target is None:
         frame["within"] = shown["within"]
         title = "What each column is"
     else:
-        frame[f"{metric}, random split"] = shown["random"].map(form.format)
-        split = f"by {shortened(audit.divided_by, 20)}" if audit.divided_by else "this split"
-        frame[f"{metric}, {split}"] = shown["split"].map(form.format)
-        frame["microbes predict it"] = shown["microbes_gain"].clip(lower=0).map("{:.2f}".format)
-        frame = frame.replace("nan", "-")
-        advice = advice_of(audit)
-        frame["advice" if with_advice else "remark"] = [
-            advice[place] if with_advice else REMARKS.get(danger, "")
-            for place, danger in zip(shown.index, shown["danger"], strict=True)
-        ]
+        frame = frame.join(_scores(audit, shown))
+        if with_advice:
+            frame["advice"] = [_advice_of(row, audit) for row in shown.itertuples()]
+        else:
+            frame["remark"] = [REMARKS.get(danger, "") for danger in shown["danger"]]
         title = f"How well each column alone predicts {audit.target}"
     rows = tuple(frame.itertuples(index=False, name=None))
     return Table(title, tuple(frame), rows, "audit")
+
+
+def _scores(audit: Audit, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores of rows of an audit as text."""
+    metric, form = ("AUROC", "{:.2f}") if audit.classes else ("mean error", "{:.3g}")
+    split = f"by {shortened(audit.divided_by, 20)}" if audit.divided_by else "this split"
+    gain = rows["microbes_gain"].clip(lower=0)
+    scores = {
+        f"{metric}, random split": rows["random"].map(form.format),
+        f"{metric}, {split}": rows["split"].map(form.format),
+        "microbes predict it": gain.map("{:.2f}".format),
+    }
+    return pd.DataFrame(scores).replace("nan", "-")
