@@ -169,7 +169,9 @@ def test_both_pools_are_counted(steps, monkeypatch):
 @pytest.mark.parametrize(("dropout", "chunk"), [(0.0, None), (0.0, 50), (0.3, None), (0.3, 50)])
 def test_recomputation_is_captured_where_nothing_is_drawn(study, monkeypatch, dropout, chunk):
     """torch up to 2.9 cannot read the random state of a GPU while a graph is recorded."""
-    monkeypatch.setattr(torch.cpu, "_initialized", True, raising=False)
+    # torch 2.7 asks for the state of a GPU where all tensors are on the CPU, later ones of the CPU.
+    for module in (torch.cpu, torch.cuda):
+        monkeypatch.setattr(module, "_initialized", True, raising=False)
     monkeypatch.setattr(torch.utils.checkpoint, "get_device_states", no_state)
     steps = steps_on(study, dropout)
     steps.model.bound_memory(chunk, recompute=True)
