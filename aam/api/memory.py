@@ -22,7 +22,14 @@ from aam.data.study import Inputs
 from aam.data.table import table_of_counts
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import read_distances
-from aam.io.metadata import Metadata, make_metadata, read_cells, read_metadata
+from aam.io.metadata import (
+    Metadata,
+    make_metadata,
+    read_cells,
+    read_metadata,
+    unnamed_columns,
+    with_faults,
+)
 from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
@@ -315,16 +322,19 @@ def metadata_from(
     if not isinstance(source, pd.DataFrame):
         kind = type(source).__name__
         raise InputError(f"metadata is {kind}, expected a DataFrame by sample id, or a path")
-    check_column_names(source, "metadata")
     ids = [*map(str, source.index)]
     _check_ids(ids)
     names, remedy = [*map(str, source.columns)], "pass metadata.set_index(COLUMN)"
     check_row_numbers(["", *names], ids, "metadata", remedy)
     cells, types = dict[str, tuple[str, ...]](), dict[str, str]()
-    for name, column in zip(names, source.columns, strict=True):
-        values = source[column]
+    faults = {name: fault for name, fault in unnamed_columns(names).items() if name}
+    for place, name in enumerate(names):
+        if name in faults:
+            continue
+        values = source.iloc[:, place]
         cells[name] = read_cells(map(_text, values.tolist()), decimal)
         # Text is read as that of a file, which may hold numbers.
         is_category = isinstance(values.dtype, pd.CategoricalDtype)
         types[name] = "numeric" if is_numeric(values) else "categorical" * is_category
-    return make_metadata(ids, cells, types, {}, "metadata", missing_values=missing_values)
+    metadata = make_metadata(ids, cells, types, {}, "metadata", missing_values=missing_values)
+    return with_faults(metadata, faults)

@@ -322,7 +322,7 @@ def _body(
     return samples, directives
 
 
-def _unnamed_columns(header: Sequence[str]) -> dict[str, str]:
+def unnamed_columns(header: Sequence[str]) -> dict[str, str]:
     """Describe columns without a name, or with that of another, by name."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(header, 1):
@@ -362,12 +362,19 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     nothing = [""] * len(columns)
     said = [directives.get(directive, nothing) for directive in ("types", "missing")]
     types, schemes = (dict(zip(header[1:], cells, strict=True)) for cells in said)
-    named, faults = dict(zip(header[1:], columns, strict=True)), _unnamed_columns(header)
+    named, faults = dict(zip(header[1:], columns, strict=True)), unnamed_columns(header)
     for name in faults:
         named.pop(name, None)
     metadata = make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
+    return with_faults(metadata, faults)
+
+
+def with_faults(metadata: Metadata, faults: Mapping[str, str]) -> Metadata:
+    """The metadata with the faults of columns that were left out, which are logged: these columns
+    are refused only where an option names them.
+    """
     for fault in faults.values():
-        log.warning("warning: %s: header: %s; left out", path, fault)
+        log.warning("warning: %s: header: %s; left out", metadata.source, fault)
     return replace(metadata, faults={**metadata.faults, **{n: (f,) for n, f in faults.items()}})
 
 
