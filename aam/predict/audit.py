@@ -301,7 +301,10 @@ class Design:
 
     @cached_property
     def noticeable(self) -> float:
-        """Gain above which a column would be named; infinite where nothing can be."""
+        """Gain above which a column would be named; infinite with too few groups or folds."""
+        folds, groups = len(np.unique(self.split)), len(np.unique(self.units))
+        if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS:
+            return np.inf
         perfect = score(self.truth, self.truth, self.units, self.tests)
         return perfect.gain - perfect.low
 
@@ -548,7 +551,7 @@ def make_audit(
         group=design.group,
         divided_by=design.fold or design.group,
         units=len(np.unique(design.units)),
-        noticeable=_smallest_gain(design),
+        noticeable=design.noticeable,
         recommendation=options,
         has_gaps=_has_gaps(study, columns, options),
     )
@@ -599,13 +602,6 @@ def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) 
     needed = [column for column in columns if column.name in (options.batch, options.study)]
     are_left_out = len(study.selection.aligned) < len(study.selection.of_file)
     return are_left_out or any((column.codes < 0).any() for column in needed)
-
-
-def _smallest_gain(design: Design) -> float:
-    """Return the gain above which a column would be named; infinite with few groups or folds."""
-    folds, groups = len(np.unique(design.split)), len(np.unique(design.units))
-    has_few = folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS
-    return np.inf if has_few else design.noticeable
 
 
 def _row(
