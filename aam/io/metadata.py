@@ -211,6 +211,17 @@ class Metadata:
             return f"holds numbers with units: {listed} numbers only, in one unit"
         return ""
 
+    def date_orders(self, names: Iterable[str]) -> list[str]:
+        """Return a sentence for each of the columns `names` whose dates can be read in two orders
+        of day and month.
+        """
+        dates = {name: read_dates(self.present(name)) for name in names}
+        return [
+            f"{self.source}: {name!r}: {read.note}"
+            for name, read in dates.items()
+            if read is not None and read.note
+        ]
+
     def spellings(self, name: str) -> list[tuple[str, ...]]:
         """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2;
         two forms of é.

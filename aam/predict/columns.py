@@ -184,8 +184,10 @@ def read_column(metadata: Metadata, name: str, ids: Sequence[str]) -> Column:
     values = pd.Series(metadata.values(name, ids), dtype=object)
     if metadata.kinds[name] == "numeric" and all(map(is_number, values.dropna())):
         return make_column(name, values, "number", values.astype(np.float64).to_numpy())
-    if (dates := read_dates(values.where(values.notna(), None).tolist())) is not None:
-        return make_column(name, values, "date", dates.days)
+    # One order of day, month and year holds for the whole column, not for some of its samples.
+    if (dates := read_dates(metadata.values(name, metadata.ids))) is not None:
+        days = pd.Series(dates.days, metadata.ids).loc[list(ids)]
+        return make_column(name, values, "date", days.to_numpy())
     return make_column(name, values, "category")
 
 

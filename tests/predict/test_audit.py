@@ -9,7 +9,8 @@ import pytest
 import aam
 from aam.api.evaluation import _audited, columns_of, train_command
 from aam.config import AuditConfig
-from aam.predict.audit import share_decided
+from aam.predict.audit import Design, Score, share_decided
+from aam.predict.columns import make_column
 from aam.report.audit import sentences_of, warnings_of
 from aam.report.page import ReportData, report_html, summary_lines
 from tests.report.test_figures import classes
@@ -283,3 +284,39 @@ def test_few_groups_do_not_deny_the_advice_above():
     assert "titer predicts ph" in text
     assert "Too few groups to judge (2 groups): read the advice above with care." in text
     assert "could be told from chance" not in text
+
+
+@pytest.mark.parametrize(("groups", "folds"), [(9, 3), (30, 2)])
+def test_a_high_score_is_listed_where_absence_is_not_said(groups, folds):
+    rng = np.random.default_rng(20)
+    dose, fold = rng.normal(size=90), np.arange(90) % folds
+    goal = make_column("dose", dose, "number", dose)
+    buffer = make_column("buffer", rng.choice(["a", "b"], 90), "category")
+    design = Design(
+        goal,
+        classes=False,
+        truth=goal.indicators(),
+        random=fold,
+        split=fold,
+        units=np.arange(90) % groups,
+        tests=1,
+        scale=1.0,
+        group=None,
+        fold="site",
+        has_option=True,
+    )
+    score = Score(value=0.3, gain=0.6, low=-0.1)
+    assert design.danger(buffer, score, score) == "suspect"
+
+
+def test_an_audit_says_in_which_order_it_reads_dates(caplog):
+    table, metadata, rng = study(21, samples=40)
+    metadata["drawn"] = [
+        f"{day:02d}.{month:02d}.2021" for day, month in rng.integers(1, 13, (40, 2))
+    ]
+    metadata["sent"] = metadata["drawn"].where(np.arange(40) > 0, "28.02.2021")
+    frame_of(table, metadata, "diagnosis")
+    messages = [record.getMessage() for record in caplog.records]
+    (text,) = [message for message in messages if "are read as" in message]
+    assert "'drawn': dates are read as day, month, year" in text
+    assert "can also be read as month, day, year" in text

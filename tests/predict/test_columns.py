@@ -7,7 +7,15 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from aam.predict.columns import is_nested, kind_by_name, make_column, overview, parts_of
+from aam.api.memory import metadata_from
+from aam.predict.columns import (
+    is_nested,
+    kind_by_name,
+    make_column,
+    overview,
+    parts_of,
+    read_column,
+)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +137,11 @@ def test_the_median_of_the_largest_numbers_is_a_number():
     numbers = np.array([1.7e308, 1.5e308, np.nan, -3.0, 1.6e308])
     column = make_column("load", ["a", "b", None, "c", "d"], "number", numbers)
     np.testing.assert_allclose(column.indicators()[2, 0], 1.55e308)
+
+
+def test_dates_of_some_samples_are_read_in_the_order_of_their_column():
+    days = ["04/03/2021", "05/03/2021", "06/04/2021", "25/12/2020"]
+    metadata = metadata_from(pd.DataFrame({"drawn": days}, [f"s{row}" for row in range(4)]))
+    column = read_column(metadata, "drawn", ["s2", "s0"])
+    expected = [np.datetime64("2021-04-06"), np.datetime64("2021-03-04")]
+    np.testing.assert_array_equal(column.numbers, np.array(expected).astype(np.int64))
