@@ -95,14 +95,14 @@ def test_names_and_validation_subsets_that_cannot_be_used(
 # --- few samples ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("samples", [8, 11])
+@pytest.mark.parametrize("samples", [9, 12])
 def test_three_classes_of_few_samples_are_learned_from(samples, tmp_path):
     rng = np.random.default_rng(samples)
     ids = [f"s{row}" for row in range(samples)]
     names = [f"OTU{column}" for column in range(30)]
     counts = pd.DataFrame(rng.poisson(40, (samples, 30)), ids, names)
     counts.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")
-    kinds = ["a"] * (samples - 4) + ["b"] * 2 + ["c"] * 2
+    kinds = ["a"] * (samples - 6) + ["b"] * 3 + ["c"] * 3
     metadata = pd.DataFrame({"kind": kinds}, ids)
     metadata.to_csv(tmp_path / "metadata.tsv", sep="\t", index_label="sample-id")
     inputs = f"--table {tmp_path}/table.tsv --metadata {tmp_path}/metadata.tsv"
