@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
-from scipy.special import gammaln
-from scipy.stats import norm, rankdata
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.metrics.cluster import contingency_matrix
-from sklearn.model_selection import PredefinedSplit, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KernelCenterer
-from sklearn.tree import DecisionTreeRegressor
+from scipy.stats import rankdata
 
 from aam.config import ColumnKind
 from aam.data.splits import kfold, nearly_identical
 from aam.data.study import Study
 from aam.data.table import select_samples
 from aam.device.rng import generator
-from aam.evaluate.intervals import FOLD_INFLATION
-from aam.evaluate.metrics import auroc
 from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.columns import (
@@ -43,369 +31,31 @@ from aam.predict.columns import (
     parts_of,
     read_column,
 )
-from aam.predict.estimator import MIN_SAMPLES
-from aam.predict.members import PENALTY
+from aam.predict.leaks import (
+    DANGERS,
+    LARGEST_LIMIT,
+    LEAST_GROUPS_OF_CLASS,
+    LEAST_OF_LEVEL,
+    Design,
+    Score,
+    predicted_by_microbes,
+    scale_of,
+    scaled,
+    score,
+)
 from aam.predict.prediction import presence_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-FOLDS = 5
+FOLDS, MOST_COVARIATES = 5, 5
+# The kernel of this number of samples takes a second.
+MOST_SAMPLES = 1500
 
-# A column is named if the chance of a false alarm over all columns is at most 5 %, and if it
-# removes at least this share of the error of guessing; one that removes nearly all states the
-# target itself. Where only a larger share than `LARGEST_LIMIT` could be told from chance, absence
-# is not said, and columns from `SUSPECT` on are listed.
-ALPHA, LEAST_GAIN, SAME, LARGEST_LIMIT, SUSPECT = 0.05, 0.2, 0.98, 0.8, 0.5
-
-# Rank correlation with a number from which a column is a copy of it; share of pairs of samples of
-# different levels whose order is that of the target; share of the samples of each level that have
-# its most frequent class.
-SAME_RANKS, SAME_ORDER, SAME_CLASS = 0.98, 0.995, 0.98
-
-# Classes of fewer samples are not scored, and leaves of trees are not smaller. The kernel of
-# `MOST_SAMPLES` takes a second. A class needs this number of groups in folds, an audit this
-# number of groups to say that nothing was seen.
-LEAST_OF_LEVEL, MOST_SAMPLES, LEAST_GROUPS_OF_CLASS, LEAST_UNITS = 5, 1500, 3, 10
-
-MOST_COVARIATES = 5
-
-# Dangers of a column, the worst first, and what a column is that is not judged.
-DANGERS = ("confounded", "same", "random split", "split", "part", "suspect", "prevented")
+# What a column is that is not judged.
 STATES = ("", "id", "constant", "empty")
 
-# Trees read float32.
-LARGEST = 1e30
-
 DEPTH, RICHNESS = "sequencing depth", "richness"
-
-
-# --- predictions and their scores --------------------------------------------------------------
-
-
-def _by_level(codes: Ints, target: Floats, fold: Ints) -> Floats:
-    """Target [N, K] of each fold: the mean of the same code in the other folds, shrunken to their
-    mean.
-
-    Missing values, -1, are a level: an empty cell may tell the target.
-    """
-    shape = fold.max() + 1, codes.max() + 2
-    sums, sizes = np.zeros((*shape, target.shape[1])), np.zeros((*shape, 1))
-    np.add.at(sums, (fold, codes), target)
-    np.add.at(sizes, (fold, codes), 1)
-    sums, sizes = sums.sum(axis=0) - sums, sizes.sum(axis=0) - sizes
-    mean = sums.sum(axis=1, keepdims=True) / sizes.sum(axis=1, keepdims=True)
-    return np.asarray(((sums + mean) / (sizes + 1))[fold, codes])
-
-
-def _by_tree(numbers: Floats, target: Floats, fold: Ints) -> Floats:
-    """Target [N, K] of each fold, predicted by a tree of depth 3 on numbers of the other folds."""
-    numbers = np.clip(numbers, -LARGEST, LARGEST)
-    filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
-    predicted = np.empty_like(target)
-    for train, test in PredefinedSplit(fold).split():
-        leaf = max(LEAST_OF_LEVEL, len(train) // 50)
-        tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
-        of_test = tree.fit(filled[train], target[train]).predict(filled[test])
-        predicted[test] = of_test.reshape(len(test), -1)
-    return predicted
-
-
-def predicted_by(column: Column, target: Floats, fold: Ints) -> Floats:
-    """Target [N, K] of each fold, predicted from one column of the other folds.
-
-    Whole numbers are read as levels too, and the better of both is taken.
-    """
-    has_numbers = bool(np.isfinite(column.numbers).any())
-    predictions = [_by_tree(column.numbers, target, fold)] if has_numbers else []
-    if column.has_levels or not has_numbers:
-        predictions.insert(0, _by_level(column.codes, target, fold))
-    return min(predictions, key=lambda predicted: float(((target - predicted) ** 2).sum()))
-
-
-def predicted_by_microbes(presence: sparse.csr_matrix, targets: Floats, fold: Ints) -> Floats:
-    """Targets [N, K] of each fold, predicted by a linear model of presence of the other folds."""
-    common = presence[:, np.asarray(presence.sum(axis=0)).ravel() >= MIN_SAMPLES]
-    kernel = np.asarray((common @ common.T).todense(), np.float64)
-    variance = float(np.trace(KernelCenterer().fit_transform(kernel))) / len(kernel)
-    kernel /= variance if variance > 1e-9 * np.diag(kernel).mean() else 1.0
-    ridge = KernelRidge(alpha=PENALTY, kernel="precomputed")
-    model = make_pipeline(KernelCenterer(), ridge)
-    # A centred kernel predicts differences from the mean of the other folds.
-    around = cross_val_predict(model, kernel, targets, cv=PredefinedSplit(fold))
-    return np.asarray(around + _by_level(np.zeros_like(fold), targets, fold))
-
-
-class Score(NamedTuple):
-    """AUROC of `classes`, or mean absolute error of numbers, with the share of the error of
-    guessing that is removed, and its simultaneous lower limit.
-    """
-
-    value: float = np.nan
-    gain: float = 0.0
-    low: float = -np.inf
-
-    @property
-    def alarms(self) -> bool:
-        """Whether the target is predicted better than by chance, and by enough."""
-        return self.low > 0 and self.gain >= LEAST_GAIN
-
-
-def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
-    """Judge predictions [N, K] of numbers [N, 1] or of indicators of classes [N, K].
-
-    The limit counts `units`, groups of samples, and holds for `tests` tests together. That of an
-    AUROC has the variance of the rank sum test (Mann and Whitney 1947), that of numbers is normal.
-    Both are wider by `FOLD_INFLATION`, as each pair of folds learns from the same samples.
-    """
-    z = FOLD_INFLATION * float(norm.ppf(1 - ALPHA / max(tests, 1)))
-    if truth.shape[1] == 1:
-        away = np.abs(truth[:, 0] - np.median(truth))
-        guess = max(float(away.mean()), 1e-12)
-        saved = away - np.abs(truth[:, 0] - predicted[:, 0])
-        of_units = np.bincount(units, saved) / np.bincount(units)
-        spread = of_units.std(ddof=1) if len(of_units) > 1 else np.inf
-        gain = float(saved.mean()) / guess
-        low = gain - z * spread / len(of_units) ** 0.5 / guess
-        return Score(guess * (1 - gain), gain, low)
-    areas = []
-    for positive, class_score in zip(truth.T > 0, predicted.T, strict=True):
-        if min(positive.sum(), (~positive).sum()) >= LEAST_OF_LEVEL:
-            m, n = len(np.unique(units[positive])), len(np.unique(units[~positive]))
-            deviation = ((m + n + 1) / (12 * m * n)) ** 0.5
-            areas.append((auroc(positive, class_score), deviation, positive.sum()))
-    if not areas:
-        return Score()
-    values, deviations, sizes = np.array(areas).T
-    area = float(np.average(values, weights=sizes))
-    gain, limit = 2 * area - 1, 2 * z * float(np.average(deviations, weights=sizes))
-    return Score(area, gain, gain - limit)
-
-
-def _scale(values: Floats) -> float:
-    """Return a divisor of numbers whose squares would overflow, else 1."""
-    largest = float(np.abs(values).max(initial=0))
-    return largest if largest > LARGEST else 1.0
-
-
-def _scaled(values: Floats) -> Floats:
-    return values / _scale(values)
-
-
-# --- copies of the target, and columns that cannot be told from it -------------------------------
-
-
-def _can_be_chance(codes: Ints, others: Ints, units: Ints, tests: int) -> bool:
-    """Whether levels of a column may decide others by chance in one of `tests` columns.
-
-    Rows that are equal within a unit, such as a subject, count once.
-    """
-    rows = np.unique(np.stack([units, codes, others]), axis=1)
-    rows = rows[:, rows[2] >= 0]
-    sizes, levels = np.bincount(rows[2]), len(np.unique(codes))
-    orders = gammaln(float(sizes.sum()) + 1) - gammaln(sizes + 1).sum()
-    maps = levels * math.log(max(int((sizes > 0).sum()), 1))
-    return bool(orders - maps < math.log(max(tests, 1) / ALPHA))
-
-
-def share_decided(codes: Ints, others: Ints) -> float:
-    """Return how well codes tell other codes: for each other code the share of its samples that the
-    most frequent other code of each code finds; the mean of these shares.
-
-    0 where fewer than four fifths of the samples have both.
-    """
-    both = (codes >= 0) & (others >= 0)
-    if both.mean() < 0.8:
-        return 0.0
-    counts = contingency_matrix(codes[both], others[both])
-    right = np.bincount(counts.argmax(axis=1), counts.max(axis=1), counts.shape[1])
-    return float((right / counts.sum(axis=0)).mean())
-
-
-def _ranks_agree(numbers: Floats, target: Floats, fold: Ints) -> bool:
-    """Whether numbers rank samples of each fold as the target does, in the direction of the other
-    folds.
-    """
-    both = np.isfinite(numbers) & np.isfinite(target)
-    if both.sum() < LEAST_OF_LEVEL + 3 or both.mean() < 0.5:
-        return False
-    ranks, goal = rankdata(numbers[both]), rankdata(target[both])
-    if min(np.ptp(ranks), np.ptp(goal)) == 0:
-        return False
-    rho = float(np.corrcoef(ranks, goal)[0, 1])
-    directions = set[float]()
-    for part in np.unique(fold[both]):
-        train = fold[both] != part
-        covariance = np.cov(ranks[train], goal[train])[0, 1] if train.sum() > 1 else 0.0
-        directions.add(float(np.sign(covariance)))
-    return abs(rho) >= SAME_RANKS and directions == {np.sign(rho)}
-
-
-def _order_agrees(codes: Ints, target: Floats, fold: Ints) -> bool:
-    """Whether levels are an ordered cut of the target: samples of different levels lie in the order
-    of the medians of their levels in the other folds.
-    """
-    medians = np.full(len(codes), np.nan)
-    for part in np.unique(fold):
-        train = pd.Series(target[fold != part]).groupby(codes[fold != part]).median()
-        inside = fold == part
-        medians[inside] = train.reindex(codes[inside]).to_numpy()
-    rows = np.flatnonzero(np.isfinite(medians) & np.isfinite(target) & (codes >= 0))
-    if len(rows) < 0.8 * len(codes) or len(np.unique(codes[rows])) < 2:
-        return False
-    of_level, of_target = medians[rows], target[rows]
-    apart = np.sign(of_level[:, None] - of_level) * (codes[rows][:, None] != codes[rows])
-    agreed = apart * np.sign(of_target[:, None] - of_target)
-    return float((agreed > 0).sum()) >= SAME_ORDER * float((apart != 0).sum()) > 0
-
-
-# --- what a column is judged by ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Design:
-    """What every column of an audit is judged by; N samples, K classes (1 for numbers).
-
-    Attributes
-    ----------
-    goal : Column
-        The target.
-    classes : bool
-        Whether it is predicted as classes.
-    truth : float64 [N, K]
-    random, split : int64 [N]
-        The fold of each sample on a random split and on that of `aam train`.
-    units : int64 [N]
-        The group of each sample.
-    tests : int
-        Number of columns and parts that are judged together.
-    scale : float
-        By which numbers of the target were divided.
-    group, fold : str, optional
-        The column of the groups that count, and the one whose values the user holds out.
-    has_option : bool
-        Whether an option of the user divides the samples.
-    """
-
-    goal: Column
-    classes: bool
-    truth: Floats
-    random: Ints
-    split: Ints
-    units: Ints
-    tests: int
-    scale: float
-    group: str | None
-    fold: str | None
-    has_option: bool
-
-    @cached_property
-    def noticeable(self) -> float:
-        """Gain above which a column would be named; infinite with too few groups or folds."""
-        folds, groups = len(np.unique(self.split)), len(np.unique(self.units))
-        if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS:
-            return np.inf
-        perfect = score(self.truth, self.truth, self.units, self.tests)
-        return perfect.gain - perfect.low
-
-    def is_copy(self, column: Column) -> bool:
-        """Whether a column states the target in other words: another unit, a cut, other codes."""
-        kinds = {"biology", self.goal.kind} if self.classes else {"biology", "time", self.goal.kind}
-        if column.kind not in kinds or not column.varies or column.is_id:
-            return False
-        return self._is_copy_of_class(column) if self.classes else self._is_copy_of_number(column)
-
-    def _has_few_levels(self, column: Column) -> bool:
-        return column.is_repeated and column.levels <= min(MOST_LEVELS, len(column.codes) // 4)
-
-    def _is_copy_of_number(self, column: Column) -> bool:
-        """Whether a column is the target in another unit or direction, or cut into levels."""
-        numbers, codes = self.goal.numbers, column.codes
-        if _ranks_agree(column.numbers, numbers, self.random):
-            return True
-        if not self._has_few_levels(column) or not column.has_levels:
-            return False
-        is_cut = _order_agrees(codes, numbers, self.random)
-        return is_cut and not _can_be_chance(codes, codes, self.units, self.tests)
-
-    def _is_copy_of_class(self, column: Column) -> bool:
-        """Whether a column has other codes for the classes, finer or coarser ones."""
-        goal, codes = self.goal, column.codes
-        if not self._has_few_levels(column):
-            return False
-        decides_goal = share_decided(codes, goal.codes) >= SAME_CLASS
-        is_decided = share_decided(goal.codes, codes) >= SAME_CLASS
-        # One-to-one codes are no property of subjects, so that each sample counts.
-        units = np.arange(len(codes)) if decides_goal and is_decided else self.units
-        if decides_goal and not _can_be_chance(codes, goal.codes, units, self.tests):
-            return True
-        if goal.kind == "identity" or not 2 < goal.levels <= len(codes) // LEAST_OF_LEVEL:
-            return False
-        return is_decided and not _can_be_chance(goal.codes, codes, self.units, self.tests)
-
-    def is_confounded(self, column: Column) -> bool:
-        """Whether each of a few studies, plates, days or subjects has one value of the target."""
-        kinds = {"technical", "identity", *(["time"] if self.classes else [])}
-        kinds -= {self.goal.kind} - {"identity"}
-        if column.kind not in kinds or not column.is_repeated or column.is_split:
-            return False
-        if not (column.has_levels or column.form == "date"):
-            return False
-        if 2 * column.levels > len(column.codes) or not self.is_decided_by(column):
-            return False
-        if not self.classes:
-            return column.levels < 2 * LEAST_GROUPS_OF_CLASS
-        # Classes with enough levels of their own can be told from the column.
-        pairs = pd.DataFrame({"level": column.codes, "goal": self.goal.codes})
-        counts = pairs[(pairs >= 0).all(axis=1)].value_counts().reset_index()
-        levels_of_class = counts.drop_duplicates("level")["goal"].value_counts()
-        return int((levels_of_class >= LEAST_GROUPS_OF_CLASS).sum()) < 2
-
-    def is_decided_by(self, column: Column) -> bool:
-        """Whether each level of a column has one class, or nearly one number, of the target."""
-        if self.classes:
-            return share_decided(column.codes, self.goal.codes) >= SAME_CLASS
-        target = pd.Series(self.goal.numbers)
-        left = (target - target.groupby(column.codes).transform("median")).abs().mean()
-        return bool(left <= (1 - SAME) * (target - target.median()).abs().mean())
-
-    def score(self, predicted: Floats) -> Score:
-        """Judge predictions [N, K] of the target."""
-        result = score(self.truth, predicted, self.units, self.tests)
-        return result._replace(value=result.value * self.scale)
-
-    def scores(self, column: Column) -> tuple[Score, Score]:
-        """Judge a column on the random split and on that of `aam train`."""
-        random = self.score(predicted_by(column, self.truth, self.random))
-        if self.split is self.random:
-            return random, random
-        return random, self.score(predicted_by(column, self.truth, self.split))
-
-    def danger(self, column: Column, random: Score, split: Score) -> str:
-        """Return the danger of a column with its scores on both splits, one of `DANGERS` or ''."""
-        if self.is_confounded(column):
-            return "confounded"
-        if self.is_copy(column):
-            return "same"
-        has_few_units = self.noticeable > LARGEST_LIMIT
-        if column.name == self.group and not self.has_option:
-            is_suspect = has_few_units and random.gain >= SUSPECT
-            return "random split" if random.alarms or is_suspect else ""
-        if split.alarms:
-            is_exact = split.gain >= SAME and column.kind == "biology" and not column.is_id
-            return "same" if is_exact else "split"
-        if has_few_units and (split.gain >= SUSPECT or self._decides_unscored(column, split)):
-            return "suspect"
-        return "prevented" if random.alarms else ""
-
-    def _decides_unscored(self, column: Column, split: Score) -> bool:
-        """Whether repeated levels have one class each, where no class can be scored."""
-        if not self.classes or not np.isnan(split.value) or not column.has_levels:
-            return False
-        return 2 * column.levels <= len(column.codes) and self.is_decided_by(column)
-
-
-# --- the audit -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -581,12 +231,12 @@ def _design(
     return Design(
         goal,
         classes,
-        _scaled(truth),
+        scaled(truth),
         random,
         split,
         units=np.unique(groups, return_inverse=True)[1],
         tests=sum(map(len, parts.values())) + sum(map(_is_judged, view.columns)),
-        scale=_scale(truth),
+        scale=scale_of(truth),
         group=group,
         fold=fold_column,
         has_option=bool(fold_column or group_column),
@@ -681,7 +331,7 @@ def _scores_of_microbes(
     many levels.
     """
     columns = [c for c in columns if c.form != "category" or 2 <= c.levels <= MOST_LEVELS]
-    truths = [design.truth, *(_scaled(column.indicators()) for column in columns)]
+    truths = [design.truth, *(scaled(column.indicators()) for column in columns)]
     ends = np.cumsum([truth.shape[1] for truth in truths])[:-1]
     predicted = predicted_by_microbes(presence, np.hstack(truths), design.random)
     target, *others = np.split(predicted, ends, axis=1)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from aam.predict.audit import DEPTH, LEAST_GAIN, LEAST_OF_LEVEL, Audit
+from aam.predict.audit import DEPTH, Audit
+from aam.predict.leaks import LEAST_GAIN, LEAST_OF_LEVEL
 from aam.report.charts import Table, shortened
 
 # Rows of an audit and sentences about columns on a terminal, and names in a sentence.

@@ -9,8 +9,8 @@ import pytest
 import aam
 from aam.api.evaluation import _audited, columns_of, train_command
 from aam.config import AuditConfig
-from aam.predict.audit import Design, Score, share_decided
 from aam.predict.columns import make_column
+from aam.predict.leaks import Design, Score, share_decided
 from aam.report.audit import sentences_of, warnings_of
 from aam.report.page import ReportData, report_html, summary_lines
 from tests.report.test_figures import classes

@@ -13,8 +13,8 @@ from aam.config import FineTuneConfig
 from aam.data.study import Inputs
 from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
-from aam.predict.audit import predicted_by
 from aam.predict.columns import make_column
+from aam.predict.leaks import predicted_by
 from aam.report.training import TrainingReport
 
 SAMPLES, FEATURES = 160, 60
