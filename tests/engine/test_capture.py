@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
 from aam.device.distributed import SINGLE
 from aam.device.precision import make_scaler
 from aam.engine import capture
-from aam.engine.capture import CapturedSteps, StepOutcome, check_memory
+from aam.engine.capture import CapturedSteps, StepOutcome, capture_into, check_memory
 from aam.engine.step import MicroBatch
 from aam.errors import InputError
 from aam.options import RuntimeConfig
 from tests.engine.conftest import Doubling, options
-from tests.graphs import device_state, stand_in
+from tests.graphs import Graph, device_state, graph, stand_in
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_fits():
@@ -153,6 +155,37 @@ def test_a_shape_that_cannot_be_captured_ends_no_run(taken, monkeypatch, caplog)
     pairs = zip(made.task.model.parameters(), eager.task.model.parameters(), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("in_body", [True, False])
+def test_after_a_failed_capture_another_one_is_made(monkeypatch, in_body):
+    """Another thread may end a capture, of which no call inside says anything."""
+    stand_in(monkeypatch)
+    cpu = torch.device("cpu")
+    reason = "no kernel" if in_body else "capture ended by another thread"
+
+    def fail():
+        if in_body:
+            raise RuntimeError(reason)
+
+    if not in_body:
+        monkeypatch.setattr(torch.cuda, "graph", ended_elsewhere)
+    with pytest.raises(RuntimeError, match=reason), capture_into(Graph(), None, cpu):
+        fail()
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    made, values = Graph(), torch.ones(2)
+    with capture_into(made, None, cpu):
+        values += 1
+    made.replay()
+    assert values.tolist() == [2, 2]
+
+
+@contextlib.contextmanager
+def ended_elsewhere(*arguments, **words):
+    with graph(*arguments, **words):
+        yield
+    device_state.stream, device_state.generator_captures = "capture", True
+    raise RuntimeError("capture ended by another thread")
 
 
 def test_graphs_must_fit_beside_what_eager_steps_hold(taken, monkeypatch, caplog):
