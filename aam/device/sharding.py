@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,8 +40,11 @@ def parallelize(
         # With find_unused_parameters DDP does not rebuild its buckets after the first step: they
         # would be summed in another order, and a resumed run would differ in its last bits.
         return DistributedDataParallel(model, find_unused_parameters=True)
+    # On a CPU torch 2.7 adds float32 gradients up instead of averaging them; float64 it averages.
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    policy = MixedPrecisionPolicy(reduce_dtype=torch.float64 if on_cpu else None)
     for block in (*blocks, model):
-        fully_shard(block)
+        fully_shard(block, mp_policy=policy)
     return model
 
 
