@@ -11,7 +11,7 @@ from aam.api.evaluation import _audited, columns_of, train_command
 from aam.config import AuditConfig
 from aam.predict.columns import make_column
 from aam.predict.leaks import Design, Score, share_decided
-from aam.report.audit import sentences_of, warnings_of
+from aam.report.audit import audit_table, sentences_of, warnings_of
 from aam.report.page import ReportData, report_html, summary_lines
 from tests.report.test_figures import classes
 
@@ -320,3 +320,10 @@ def test_an_audit_says_in_which_order_it_reads_dates(caplog):
     (text,) = [message for message in messages if "are read as" in message]
     assert "'drawn': dates are read as day, month, year" in text
     assert "can also be read as month, day, year" in text
+
+
+def test_a_column_called_nan_keeps_its_name():
+    table, metadata, _ = study(22, samples=30)
+    metadata = metadata.rename(columns={"diet": "nan"})
+    _, audit = audit_of(table, metadata, "diagnosis")
+    assert "nan" in [row[0] for row in audit_table(audit).rows]
