@@ -273,10 +273,16 @@ class Aam(nn.Module):
         encoded = []
         for chunk in tokens.tensor_split(parts) if parts else chunks:
             if torch.is_grad_enabled() and self.recompute_chunks:
-                options = {"use_reentrant": False, "preserve_rng_state": self.asv.stack.draws}
-                encoded.append(checkpoint(self.asv.contextual, chunk, padded, **options))
+                patches = checkpoint(
+                    self.asv.contextual,
+                    chunk,
+                    padded,
+                    use_reentrant=False,
+                    preserve_rng_state=self.asv.stack.draws,
+                )
             else:
-                encoded.append(self.asv.contextual(chunk, padded))
+                patches = self.asv.contextual(chunk, padded)
+            encoded.append(patches)
         x = encoded[0] if len(encoded) == 1 else torch.cat(encoded)
         asvs = tokens.shape[0] - copies
         return x, self.asv.vectors(x[:asvs], tokens[:asvs], padded)
