@@ -10,7 +10,7 @@ from tests.graphs import Graph, graph
 
 def record(work) -> Graph:
     made = Graph()
-    with graph(made):
+    with graph(made, capture_error_mode="thread_local"):
         work()
     return made
 
