@@ -30,7 +30,10 @@ pytestmark = pytest.mark.slow
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16"
 SMALL += " --rarefy-depth 300 --threads 1"
 NOBODY = 65534
-TIMES = re.compile(rb'"(started|seconds|samples_per_s)": [^,}\n]+')
+TIMES = re.compile(
+    rb'"(started|seconds|samples_per_s)": [^,}\n]+'
+    rb"|\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}(, [^<,]+ until this report)?"
+)
 
 
 def pretraining(study: Path, output: Path, more: str = "") -> list[str]:

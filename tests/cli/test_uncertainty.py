@@ -166,7 +166,9 @@ def test_a_table_unlike_training_gets_no_interval_and_the_note_says_why(
     renamed.update_ids({name: name.replace("sample", "new") for name in renamed.ids()})
     with biom.util.biom_open(str(other / "table.biom"), "w") as file:
         renamed.to_hdf5(file, "test")
-    table = predict_study(other, tmp_path / "p.tsv", run / "fold-0" / "model")
+    model = run / "fold-0" / "model"
+    table = predict_study(other, tmp_path / "p.tsv", model, more="--predict-unlike")
+    assert np.isfinite(table.predicted("ph")).all()
     assert np.isnan(table.limits("ph")).all()
     assert all("no interval: the table is unlike" in note for note in table.texts("note"))
     words = f"evaluate --model {run}/fold-0/model --table {other}/table.biom --metadata "

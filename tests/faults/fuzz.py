@@ -107,7 +107,8 @@ def _model_of_members() -> SavedModel:
     old_spec = TargetSpec("old", "class", ("no", "yes"))
     specs = (TargetSpec("age", "numeric", bounds=(-3.0, 3.0)), old_spec)
     profile = RegionProfile.fit(["ACGTACGTAC" * 4, "TTGTACGTAC" * 4])
-    return saved_model(targets=Targets(specs), profile=profile, blends=(number, classes))
+    blends = (number, classes)
+    return saved_model(targets=Targets(specs), profile=profile, blends=blends, depth=100)
 
 
 def _seeds(folder: Path) -> dict[str, list[Path]]:

@@ -39,7 +39,9 @@ AGAIN = "--resume-from auto --checkpoint-minutes 0"
 # What may differ between two runs of one commit and one output folder: times, how often a run was
 # called.
 TIMES = r'"(started|seconds|samples_per_s)": [^,}\n]+(, )?'
-CLOCK = re.compile(rf'{TIMES}|,\n "resumed": \[.*?\n \]', re.DOTALL)
+# The same in the words of a report.
+SAID = r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}(, [^<,]+ until this report|; resumed [^<]+ is given)?"
+CLOCK = re.compile(rf'{TIMES}|,\n "resumed": \[.*?\n \]|{SAID}', re.DOTALL)
 
 
 def commands(folder: Path, epochs: int, names: Sequence[str]) -> dict[str, list[str]]:
@@ -99,8 +101,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "tfevents" not in path.name:
-            is_json = path.suffix in (".json", ".jsonl")
-            content = CLOCK.sub("", path.read_text()).encode() if is_json else path.read_bytes()
+            is_text = path.suffix in (".json", ".jsonl", ".html")
+            content = CLOCK.sub("", path.read_text()).encode() if is_text else path.read_bytes()
             files[str(path.relative_to(folder))] = content
     return files
 
