@@ -106,7 +106,7 @@ def _model_of_members() -> SavedModel:
     classes.members_["forest"] = TreesClassifier(n_estimators=4, **usual).fit(samples, old)
     old_spec = TargetSpec("old", "class", ("no", "yes"))
     specs = (TargetSpec("age", "numeric", bounds=(-3.0, 3.0)), old_spec)
-    profile = RegionProfile.fit(["ACGTACGTAC" * 4, "TTGTACGTAC" * 4])
+    profile = RegionProfile.fit(samples.names)
     blends = (number, classes)
     return saved_model(targets=Targets(specs), profile=profile, blends=blends, depth=100)
 
