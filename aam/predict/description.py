@@ -25,7 +25,7 @@ FORMAT = 5
 # Formats of models that the last release reads.
 RELEASED, LAST_RELEASE = (1, 2), "aam v0.1.0-complete"
 
-# Options of a study that predictions read; their defaults are those of no model.
+# Options of a study that predictions read. Encoders that plugins ship leave out their defaults.
 READ_OF_DATA = {"study_column", "group_column", "token_limit"}
 
 # The longest ASV that a model may describe: memory grows with it.
@@ -305,7 +305,7 @@ class Description(Part):
             "notes.intervals: one is not of a number": not self.notes.intervals.keys()
             <= {target.name for target in numbers},
             "notes.guesses: one is not of a target": not self.notes.guesses.keys() <= names,
-            "data, model: options that predictions read are missing": self.format == FORMAT
+            "data, model: options that predictions read are missing": bool(self.targets)
             and not (self.data.keys() >= READ_OF_DATA and "max_bp" in self.model),
             "model.max_bp: too large": (self.model.get("max_bp") or 0) > LONGEST,
         }

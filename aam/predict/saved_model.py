@@ -29,6 +29,7 @@ from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
 from aam.predict.description import FORMAT, checked_description
 from aam.predict.estimator import Expected, Floats, Samples
+from aam.predict.members import LinearClassifier
 from aam.training.inference import Encoder
 
 # Parts of a saved model that its description holds as they are.
@@ -292,6 +293,7 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
         reference=reference,
         blends=_read_blends(path, blends, targets, covariates, profile),
     )
+    _check_centres(saved)
     if description["heads"] is None:
         return saved
     heads, weights = typed(description["heads"], HeadConfig), read_tensors(path / WEIGHTS)
@@ -302,6 +304,18 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
     _check_weights(weights, network, in_half=not targets.specs)
     network.load_state_dict(weights)
     return replace(saved, network=network.eval().to(device), heads=heads)
+
+
+def _check_centres(saved: SavedModel) -> None:
+    """Raise `ValueError` unless linear models of classes are relative to their study exactly where
+    whole studies were held out.
+    """
+    for blend in saved.blends:
+        for name, member in blend.members_.items():
+            is_centred, is_linear = hasattr(member, "centre_"), isinstance(member, LinearClassifier)
+            if is_linear and is_centred != (saved.data.study_column is not None):
+                what = "has" if is_centred else "lacks"
+                raise ValueError(f"data.study_column: {name} {what} the mean of a study")
 
 
 def _check_weights(weights: Mapping[str, torch.Tensor], network: Aam, in_half: bool) -> None:

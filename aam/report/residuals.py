@@ -194,7 +194,8 @@ def parts_of_range(complete: TargetPredictions, unit: str = "") -> Iterator[Part
     texts, last = [f"{edge:.3g}" for edge in edges.tolist()], len(edges) - 2
     if len(set(texts)) < len(texts):
         texts = [f"{edge:.9g}" for edge in edges.tolist()]
-    for at in range(last + 1):
+    # Edges between the values of a number that is rarely another one may enclose no sample.
+    for at in np.unique(place).tolist():
         low, high = texts[at : at + 2]
         words = f"from {low} to below {high}"
         words = f"below {high}" if at == 0 else f"from {low} to {high}" if at == last else words

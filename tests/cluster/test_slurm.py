@@ -475,7 +475,7 @@ def predictions(path: Path) -> dict[str, dict[str, str]]:
 
 def test_a_failed_parent_cancels_its_children(site):
     words = shlex.split("--table table.biom --metadata metadata.tsv --cv fold --output-dir broken")
-    words += [*SMALL[:2], "pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]
+    words += [*SMALL[:2], "pretrain:", "--max-bp", "5", "train:", "--metadata-column", "ph"]
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
     done = site.login(*generate, "--submit", "--", *words)
     numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))

@@ -104,12 +104,12 @@ def model(request, study_of, tiny, model_of, tmp_path_factory) -> tuple[Any, Pat
     return study, folder
 
 
-def predictions(study: Any, folder: Path) -> list[np.ndarray]:
-    """Values of all targets, read from a folder by its name."""
+def predictions(study: Any, folder: Path) -> dict[str, np.ndarray]:
+    """Values by target, of a model that is read from a folder."""
     saved = load_model(folder, CPU)
     studies = ["new"] * 40 if saved.data.study_column is not None else None
     table = predict_rows(saved, study, study.table.sample_ids, RuntimeConfig(), 1, studies=studies)
-    return [table.predicted(spec.name) for spec in table.specs]
+    return {spec.name: table.predicted(spec.name) for spec in table.specs}
 
 
 # --- the edits -----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def check_edits(model: tuple[Any, Path], tmp_path: Path, start: int, step: int) 
     """Apply every `step`-th edit; return how many were refused."""
     study, folder = model
     expected, wrong, refused = predictions(study, folder), [], 0
-    assert all(np.isfinite(values).all() for values in expected)
+    assert all(np.isfinite(values).all() for values in expected.values())
     shutil.copytree(folder, tmp_path / "edited")
     for number, (edit, file, content) in enumerate(edits(folder)):
         if number % step != start:
@@ -221,8 +221,8 @@ def check_edits(model: tuple[Any, Path], tmp_path: Path, start: int, step: int) 
         write_manifest(path.parent)
         try:
             values = predictions(study, path.parent)
-            same = zip(values, expected, strict=True)
-            if not all(np.array_equal(new, old) for new, old in same):
+            same = (np.array_equal(values[name], old) for name, old in expected.items())
+            if values.keys() != expected.keys() or not all(same):
                 wrong.append(f"{file}: {edit}: other predictions")
         except InputError as error:
             refused += 1
