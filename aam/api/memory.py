@@ -21,6 +21,8 @@ import aam.data.table
 from aam.data.study import Inputs
 from aam.data.table import table_of_counts
 from aam.errors import InputError, Problems, shown
+from aam.io.headers import row_numbers
+from aam.io.ids import difference
 from aam.io.matrices import read_distances
 from aam.io.metadata import (
     Metadata,
@@ -33,7 +35,6 @@ from aam.io.metadata import (
 from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
-from aam.io.text import check_row_numbers, difference
 from aam.options import IN_MEMORY, configured, option_problems
 
 log = logging.getLogger("aam")
@@ -325,7 +326,8 @@ def metadata_from(
     ids = [*map(str, source.index)]
     _check_ids(ids)
     names, remedy = [*map(str, source.columns)], "pass metadata.set_index(COLUMN)"
-    check_row_numbers(["", *names], ids, "metadata", remedy)
+    if numbered := row_numbers(["", *names], ids, remedy):
+        raise InputError(f"metadata: {numbered}")
     cells, types = dict[str, tuple[str, ...]](), dict[str, str]()
     faults = {name: fault for name, fault in unnamed_columns(names).items() if name}
     for place, name in enumerate(names):

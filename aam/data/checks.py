@@ -26,8 +26,8 @@ from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
 from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.io.metadata import Metadata, is_number
+from aam.io.sequences import first_not_dna
 from aam.io.tables import AmpliconTable
-from aam.io.text import first_not_dna
 
 log = logging.getLogger("aam")
 

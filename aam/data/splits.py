@@ -19,11 +19,12 @@ from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.device.rng import generator
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, shown
 from aam.files.atomic import write_text
+from aam.io.ids import difference
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.io.text import Faults, difference, read_rows
+from aam.io.text import read_table_text, read_text
 
 if TYPE_CHECKING:
     from aam.data.study import Selection, Study
@@ -264,27 +265,24 @@ def read_split(path: Path) -> Split:
     Raises `InputError`: another header, a row of another length, an unknown subset, empty or
     duplicate ids, no training samples.
     """
-    problems, rows = Problems(), dict[str, tuple[Subset, str]]()
+    table = read_table_text(read_text(path), path, f"the header {HEADER}")
+    if table.header != HEADER:
+        header = f"the header is {table.header}, expected {HEADER}, separated by tabs"
+        raise InputError(f"{path}: {header}")
     subset_of = {str(subset): subset for subset in SUBSETS}
-    header, body = read_rows(path, {}, f"the header {HEADER}")
-    if header != HEADER:
-        raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
-    faults, sides = Faults(path), ", ".join(SUBSETS)
-    for line, cells in body:
-        name, side, fold = (*cells, "", "", "")[:3]
-        if len(cells) != len(HEADER) or side not in SUBSETS or not name or name in rows:
-            row = f"expected a new sample-id, a side ({sides}) and a fold"
-            faults.add(row, line, f"holds {cells}")
+    faults, rows = table.faults, dict[str, tuple[Subset, str]]()
+    for line, (name, side, fold) in table.rows():
+        if side not in SUBSETS or not name or name in rows:
+            expected = f"expected a new sample-id, a side ({', '.join(SUBSETS)}) and a fold"
+            faults.add(expected, line, f"holds {[name, side, fold]}")
         else:
             rows[name] = subset_of[side], fold
-    for message in faults.messages:
-        problems.add(message)
     if 0 < (folded := sum(fold != "" for _, fold in rows.values())) < len(rows):
-        found = f"{len(rows) - folded} samples have no fold and {folded} have one"
-        problems.add(f"{path}: {found}, expected a fold for all samples or for none")
-    if not problems.messages and all(subset != "train" for subset, _ in rows.values()):
-        problems.add(f"{path}: {len(rows)} samples and none with the side 'train'")
-    problems.raise_if_any()
+        folds = f"{len(rows) - folded} samples have no fold and {folded} have one"
+        faults.add(f"{folds}, expected a fold for all samples or for none")
+    faults.raise_if_any()
+    if all(subset != "train" for subset, _ in rows.values()):
+        raise InputError(f"{path}: {len(rows)} samples and none with the side 'train'")
     ids = tuple(sorted(rows))
     return Split(ids, tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids))
 

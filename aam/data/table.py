@@ -12,8 +12,11 @@ from scipy.sparse import csr_array
 
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import read_bytes
-from aam.io import text
+from aam.io.headers import is_id_header
+from aam.io.ids import difference
+from aam.io.sequences import LEAST_DNA, clean, fasta_ids, is_sequence, read_fasta
 from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
+from aam.io.text import HDF5_MAGIC, decoded, read_content, read_text, unix
 
 log = logging.getLogger("aam")
 
@@ -68,19 +71,19 @@ def _sequences(
     if fasta is not None:
         if missing := [name for name in feature_ids if name not in sequence_of]:
             few = f"no sequence for {len(missing)} of the {len(feature_ids)} features of {source}"
-            listed = f"{shown(missing)}{text.difference(feature_ids, text.fasta_ids(fasta))}"
+            listed = f"{shown(missing)}{difference(feature_ids, fasta_ids(fasta))}"
             remedy = "pass the --sequences that belong to this table"
             raise InputError(f"{fasta}: {few}: {listed}; {remedy}")
         return [sequence_of[name] for name in feature_ids]
-    wrong = [name for name in feature_ids if not text.is_sequence(name)]
+    wrong = [name for name in feature_ids if not is_sequence(name)]
     if not wrong:
-        return text.clean(feature_ids)
-    aligned = any(text.is_sequence(re.sub("[-.]", "", name)) for name in wrong)
+        return clean(feature_ids)
+    aligned = any(is_sequence(re.sub("[-.]", "", name)) for name in wrong)
     if len(wrong) == len(feature_ids) and not aligned:
         named = f"feature ids such as {wrong[0][:60]!r}"
         log.info("%s: %s are not DNA, so features are known by their ids", source, named)
         return []
-    few = f"{len(wrong)} of {len(feature_ids)} feature ids are not DNA of {text.LEAST_DNA} letters"
+    few = f"{len(wrong)} of {len(feature_ids)} feature ids are not DNA of {LEAST_DNA} letters"
     remedy = "pass sequences without gaps with --sequences rep-seqs.fasta|.qza"
     rows = "where samples are in rows, head their column sample-id"
     raise InputError(f"{source}: {few} or more: {shown(wrong)}; {remedy}; {rows}")
@@ -102,17 +105,17 @@ def read_table(
     empty or repeated, or only some features have a sequence.
     """
     where = str(path)
-    blob = read_bytes(path, head=len(text.HDF5_MAGIC))
-    if blob != text.HDF5_MAGIC:
+    blob = read_bytes(path, head=len(HDF5_MAGIC))
+    if blob != HDF5_MAGIC:
         reason = "rarefaction needs counts of reads, pass the table before it was normalised"
         inside = {"FeatureTable[Frequency]": "feature-table.biom"}
-        blob = text.read_content(path, inside, reason, "; a table of this size can be BIOM HDF5")
-    if blob.startswith(text.HDF5_MAGIC):
-        raw = read_hdf5(path if blob == text.HDF5_MAGIC else blob, where)
+        blob = read_content(path, inside, reason, "; a table of this size can be BIOM HDF5")
+    if blob.startswith(HDF5_MAGIC):
+        raw = read_hdf5(path if blob == HDF5_MAGIC else blob, where)
     elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
         raw = read_json(blob, where)
     else:
-        raw = read_tsv(text.decoded(blob, path), where)
+        raw = read_tsv(decoded(blob, path), where)
     return table_of_counts(raw, where, sequences, need_sequences, merge)
 
 
@@ -123,8 +126,8 @@ def table_of_counts(
     `read_table`.
     """
     names = (*raw.sample_ids, *raw.feature_ids)
-    of_name = {} if sequences is None else text.read_fasta(sequences, names)
-    is_asv = text.is_sequence if sequences is None else of_name.__contains__
+    of_name = {} if sequences is None else read_fasta(sequences, names)
+    is_asv = is_sequence if sequences is None else of_name.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
         turned = "samples are in rows and features in columns; the table was transposed"
         log.info("%s: %s", source, turned)
@@ -172,14 +175,14 @@ def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, .
     """
     if path is None:
         return ()
-    lines = [line.strip() for line in text.unix(text.read_text(path)).split("\n")]
+    lines = [line.strip() for line in unix(read_text(path)).split("\n")]
     names = list(dict.fromkeys(filter(None, lines)))
-    if names and names[0] not in sample_ids and text.is_id_header(names[:1]):
+    if names and names[0] not in sample_ids and is_id_header(names[:1]):
         names = names[1:]
     if absent := [name for name in names if name not in sample_ids]:
         few = f"{len(absent)} of {len(names)} ids are no samples of the table: {shown(absent)}"
         remedy = "expected one sample id a line"
-        raise InputError(f"{path}: {few}{text.difference(names, sample_ids)}; {remedy}")
+        raise InputError(f"{path}: {few}{difference(names, sample_ids)}; {remedy}")
     if len(names) == len(sample_ids):
         raise InputError(f"{path}: names all {len(names)} samples; leave some of them in")
     log.info("--exclude: %d of %d samples are left out", len(names), len(sample_ids))

@@ -30,7 +30,7 @@ from aam.evaluate.metrics import (
 )
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.io.text import Faults, read_header, read_text
+from aam.io.text import read_table_text, read_text
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
@@ -218,28 +218,22 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 def _cells(path: Path) -> pd.DataFrame:
     """The cells of a file as text, by sample id."""
-    problems, body = Problems(), dict[str, list[str]]()
-    header, rows = read_header(read_text(path), path, COLUMNS)
-    for name, count in Counter(header).items():
+    table, body = read_table_text(read_text(path), path, COLUMNS), dict[str, list[str]]()
+    faults = table.faults
+    for name, count in Counter(table.header).items():
         if count > 1:
-            problems.add(f"{path}: column {name!r} occurs {count} times; leave it in once")
-    faults, width = Faults(path), len(header) - 1
-    for line, (name, *cells) in rows:
-        if len(cells) < width or any(map(str.strip, cells[width:])):
-            expected = f"expected {len(header)} cells as in the header"
-            faults.add(expected, line, f"{1 + len(cells)} cells")
-        elif not name.strip():
+            faults.add(f"column {name!r} occurs {count} times; leave it in once")
+    for line, (name, *cells) in table.rows():
+        if not name.strip():
             faults.add("no sample id; name its sample, or leave it out", line)
         elif name in body:
             faults.add("a sample that stands there twice; leave it in once", line, repr(name))
-        body[name] = cells[:width]
-    for message in faults.messages:
-        problems.add(message)
+        body[name] = cells
+    faults.raise_if_any()
     if not body:
-        problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
-    problems.raise_if_any()
+        raise InputError(f"{path}: no sample below the header; expected {COLUMNS}")
     ids = pd.Index(body, name="sample-id", dtype=object)
-    return pd.DataFrame([*body.values()], ids, header[1:], dtype=object)
+    return pd.DataFrame([*body.values()], ids, table.header[1:], dtype=object)
 
 
 def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, RunError, refuse, reworded, shown
 from aam.files.atomic import atomic_file, write_text
+from aam.io.ids import difference, repeated
 from aam.io.packed import dataset, open_hdf5, write_artifact
-from aam.io.text import difference, read_header, read_text, repeated, unix
+from aam.io.text import read_table_text, read_text, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
@@ -125,22 +126,25 @@ def _read_text(path: Path) -> DistanceMatrix:
     skipped. R leaves the first cell of the header out.
     """
     text = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"})
-    header, rows = read_header(text, path, "an empty cell and then the sample ids")
-    ids = header[1:]
+    table = read_table_text(text, path, "an empty cell and then the sample ids")
+    ids, faults = table.header[1:], table.faults
     # A distance takes a digit and a separator at least.
     if 2 * len(ids) ** 2 > len(text):
         problem = f"{len(ids)} sample ids in the first line but not as many rows below"
         raise InputError(f"{path}: {problem}; is it cut off?")
     values, number = np.empty((len(ids), len(ids))), 0
-    for line, cells in rows:
+    for line, (name, *cells) in table.rows():
         expected = ids[number] if number < len(ids) else "no further line"
-        if cells[0].strip() != expected or len(cells) != len(header):
-            found = f"line {line} is {shown(cells[:1])} with {len(cells) - 1} distances"
-            order = "rows and columns in the same order"
-            raise InputError(f"{path}: {found}, expected {expected!r} with {len(ids)}: {order}")
-        with reworded((ValueError,), f"{path}: line {line} holds no distances"):
-            values[number] = cells[1:]
+        if name.strip() != expected:
+            order = "another sample than in the header; write rows and columns in the same order"
+            faults.add(order, line, f"{name!r}, expected {expected!r}")
+        else:
+            try:
+                values[number] = cells
+            except ValueError as error:
+                faults.add("holds no distances", line, str(error))
         number += 1
+    faults.raise_if_any()
     if number < len(ids):
         raise InputError(f"{path}: ends after {number} rows, expected {len(ids)}; is it cut off?")
     return _checked(ids, values, path)

@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import Missing
-from aam.errors import InputError, Problems, refuse, shown
+from aam.errors import InputError, refuse, shown
 from aam.io.dates import TIME, read_dates
+from aam.io.headers import row_numbers
+from aam.io.ids import difference, repeated
 from aam.io.missing import (
     PUNCTUATION,
     SENTINELS,
@@ -29,17 +31,7 @@ from aam.io.missing import (
     may_be_missing,
     missing_codes,
 )
-from aam.io.text import (
-    DIRECTIVE,
-    MOST_LINES,
-    Faults,
-    Row,
-    check_row_numbers,
-    difference,
-    nameless_columns,
-    read_rows,
-    repeated,
-)
+from aam.io.text import DIRECTIVE, MOST_LINES, Faults, TextTable, read_table_text, read_text
 
 Kind = Literal["numeric", "categorical"]
 
@@ -282,54 +274,44 @@ class Metadata:
         return np.array([math.nan if value is None else float(value) for value in values])
 
 
-def _body(
-    rows: Iterator[Row], width: int, path: Path, problems: Problems
-) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Return the cells of the samples below the header, id first, and the directives; add the
-    faults of all rows.
+def _is_comment(first: str) -> bool:
+    """Return whether a row with this first cell is a comment, and not a directive or a header."""
+    is_directive = first.startswith(DIRECTIVE)
+    return first.startswith("#") and not is_directive and not RESERVED_ID.fullmatch(first)
+
+
+def _samples_and_directives(table: TextTable) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """Return the cells of the samples, id first, and the cells of each directive; add the faults
+    of all rows to those of the table.
     """
     samples, directives = list[list[str]](), dict[str, list[str]]()
-    same, faults, ids_are_comments = dict[str, str](), Faults(path), list[str]()
-    wide = dict[int, int]()
-    for line, row in rows:
-        # Equal cells share one string: real tables repeat few values very often.
+    # Equal cells share one string: real tables repeat few values very often.
+    same, faults = dict[str, str](), table.faults
+    for line, row in table.rows(least=1, is_comment=_is_comment):
         cells = [same.setdefault(cell, cell) for cell in map(str.strip, row)]
-        first, fault = cells[0], ""
+        first = cells[0]
         directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
         if RESERVED_ID.fullmatch(first):
-            fault = "repeats the header; remove it"
-        elif first.startswith("#") and not directive:
-            ids_are_comments += [first] if len(cells) == width > 1 else []
-            continue
+            faults.add("repeats the header; remove it", line)
         elif directive not in ("", "types", "missing"):
-            fault = "unknown directive, expected #q2:types or #q2:missing"
-        elif any(cells[width:]):
-            wide[line] = max(place for place, cell in enumerate(cells, 1) if cell)
+            faults.add("unknown directive, expected #q2:types or #q2:missing", line)
         elif directive and (samples or directive in directives):
-            fault = "a directive that stands twice or below samples"
-        else:
-            fault = "" if first else "no sample id"
-        if fault:
-            faults.add(fault, line)
-        cells = cells[:width] + [""] * (width - len(cells))
+            faults.add("a directive that stands twice or below samples", line)
+        elif not first:
+            faults.add("no sample id", line)
         if directive:
             directives[directive] = cells[1:]
         else:
             samples.append(cells)
-    nameless = nameless_columns(["id"] * width, wide.values(), len(samples))
-    for line in () if nameless else wide:
-        cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
-        faults.add(cause, line)
-    messages = [f"{path}: {nameless}"] if nameless else []
-    messages += faults.messages
-    if not samples and ids_are_comments and not messages:
-        rows_are = f"all {len(ids_are_comments)} rows begin with #, such as {ids_are_comments[0]!r}"
+    if samples or faults.messages:
+        return samples, directives
+    width = len(table.header)
+    ids = [cells[0].strip() for cells in table.comments if len(cells) == width > 1]
+    if ids:
         remedy = "they are comments, as in QIIME 2; remove the # from the ids"
-        messages.append(f"{path}: {rows_are}; {remedy}")
-    elif not samples and not messages:
-        messages.append(f"{path}: a header but no samples below it")
-    for message in messages:
-        problems.add(message)
+        faults.add(f"all {len(ids)} rows begin with #, such as {ids[0]!r}; {remedy}")
+    else:
+        faults.add("a header but no samples below it")
     return samples, directives
 
 
@@ -362,22 +344,25 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
     directives.
     """
-    header, rows = read_rows(path, ARTIFACTS, EXPECTED)
-    first_name, problems = header[0], Problems()
-    header = [first_name or "id", *header[1:]]
-    samples, directives = _body(rows, len(header), path, problems)
-    ids, *columns = zip(*samples, strict=True) if samples else [()] * len(header)
-    with problems.collected():
-        check_row_numbers([first_name, *header[1:]], ids, path)
-    columns = [read_cells(cells, decimal) for cells in columns]
+    table = read_table_text(read_text(path, ARTIFACTS), path, EXPECTED)
+    samples, directives = _samples_and_directives(table)
+    ids, *columns = zip(*samples, strict=True) if samples else [()] * len(table.header)
+    if numbered := row_numbers(table.header, ids):
+        table.faults.add(numbered)
+    header = [table.header[0] or "id", *table.header[1:]]
     nothing = [""] * len(columns)
-    said = [directives.get(directive, nothing) for directive in ("types", "missing")]
-    types, schemes = (dict(zip(header[1:], cells, strict=True)) for cells in said)
-    named, faults = dict(zip(header[1:], columns, strict=True)), unnamed_columns(header)
-    for name in faults:
-        named.pop(name, None)
-    metadata = make_metadata(ids, named, types, schemes, str(path), problems, missing_values)
-    return with_faults(metadata, faults)
+    types, schemes = (
+        dict(zip(header[1:], directives.get(directive, nothing), strict=True))
+        for directive in ("types", "missing")
+    )
+    cells_of = {
+        name: read_cells(cells, decimal) for name, cells in zip(header[1:], columns, strict=True)
+    }
+    faults_of_columns = unnamed_columns(header)
+    for name in faults_of_columns:
+        cells_of.pop(name, None)
+    metadata = make_metadata(ids, cells_of, types, schemes, str(path), table.faults, missing_values)
+    return with_faults(metadata, faults_of_columns)
 
 
 def with_faults(metadata: Metadata, faults: Mapping[str, str]) -> Metadata:
@@ -395,16 +380,16 @@ def make_metadata(
     types: Mapping[str, str],
     schemes: Mapping[str, str],
     source: str,
-    problems: Problems | None = None,
+    faults_of_rows: Faults | None = None,
     missing_values: Collection[str] = (),
 ) -> Metadata:
     """Return the metadata of samples `ids`, from cells by column and what ``#q2:types`` and
     ``#q2:missing`` say.
 
-    `source` is its name in messages, and `problems` are those that were found before. Raises
+    `source` is its name in messages, and `faults_of_rows` are those that were found before. Raises
     `InputError` with all.
     """
-    problems = Problems() if problems is None else problems
+    faults_of_rows = Faults(source) if faults_of_rows is None else faults_of_rows
     words = frozenset(map(str.lower, missing_values))
     declared = frozenset(name for name in columns if types.get(name))
     blank = frozenset(name for name in columns if schemes.get(name) in ("blank", "no-missing"))
@@ -415,7 +400,7 @@ def make_metadata(
     )
     if twice := repeated(ids):
         rows = f"{len(twice)} sample ids stand on several rows"
-        problems.add(f"{source}: {rows}: {shown(twice)}; keep one")
+        faults_of_rows.add(f"{rows}: {shown(twice)}; keep one")
     for name, cells in columns.items():
         stated, scheme, present = types.get(name, ""), schemes.get(name, ""), metadata.present(name)
         kind = stated.lower()
@@ -437,7 +422,7 @@ def make_metadata(
             found = f"sample {ids[cells.index(text[0])]!r} has {text[0]!r}"
             remedy = "expected a finite number; correct it, or declare it categorical"
             of_column.append(f"column {name!r} is declared numeric, but {found}, {remedy}")
-    problems.raise_if_any()
+    faults_of_rows.raise_if_any()
     return metadata
 
 

@@ -20,8 +20,9 @@ from scipy import sparse
 
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
+from aam.io.ids import difference, known_of, repeated
 from aam.io.metadata import is_number
-from aam.io.text import difference, known_of, read_text, repeated
+from aam.io.text import read_text
 
 log = logging.getLogger("aam")
 
@@ -212,6 +213,17 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     # A trunk, which ends at the old root, has no name.
     return prune(tree, np.array([place for place, leaf in enumerate(leaves) if leaf in name_of]))
 
+
+# --- Newick ------------------------------------------------------------------------------------
+
+# Strategy: comments are blanked first, with their length kept, so that places in messages are
+# those of the file. Then one regular expression matches the text from left to right: each match is
+# an opening parenthesis, or a node with its label, its length and the mark that ends it. A node is
+# numbered when it ends, after its children, so numbers are in post-order and no tree is too deep.
+# `waiting` holds the nodes whose parent has not ended, `opened` how many of them stand before each
+# open parenthesis; a ")" makes the nodes since then the children of the next node. The lists are
+# the arrays of a `Phylogeny` already, which takes a third of the time and memory of node objects
+# (docs/adr/001-dependencies.md).
 
 NO_LENGTH = "branch lengths are not finite numbers of 0 or more (set negative lengths to 0)"
 

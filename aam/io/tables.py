@@ -23,21 +23,18 @@ from scipy.sparse import coo_array, csr_array, csr_matrix
 import aam
 from aam.errors import InputError, refuse, reworded, shown
 from aam.files.atomic import atomic_file
-from aam.io.missing import is_missing
-from aam.io.packed import dataset, open_hdf5
-from aam.io.text import (
-    Faults,
+from aam.io.headers import (
     are_names_of_r,
-    check_row_numbers,
-    decoded,
     has_name,
     is_lineage_header,
     is_real,
     is_sample_header,
-    nameless_columns,
-    read_header,
-    repeated,
+    row_numbers,
 )
+from aam.io.ids import repeated
+from aam.io.missing import is_missing
+from aam.io.packed import dataset, open_hdf5
+from aam.io.text import TextTable, decoded, nameless_columns, read_table_text
 
 log = logging.getLogger("aam")
 
@@ -373,31 +370,27 @@ class Layout:
 class TextCounts:
     """Counts of a table of text, row by row, and the cells that hold none."""
 
-    def __init__(self, layout: Layout, where: str) -> None:
-        self.layout, self.where = layout, where
+    def __init__(self, source: TextTable, where: str) -> None:
+        self.where, self.header, self.faults = where, source.header, source.faults
+        self.layout = Layout.of(self.header, where)
         self.ids, self.labels = list[str](), set[str]()
         self.rows, self.columns, self.values = array("i"), array("i"), array("d")
         # Cells of a column that are no number, with their lines.
         self.text: dict[int, list[tuple[int, str]]] = {}
-        self.wide: dict[int, int] = {}
-        self.faults = Faults(where)
+        for line, cells in source.rows():
+            self._add(line, cells)
+        if nameless := [
+            place for place, name in enumerate(self.header, 1) if place > 1 and not name
+        ]:
+            self.faults.add(nameless_columns(nameless))
+        self.faults.raise_if_any()
 
-    def add(self, line: int, cells: list[str]) -> None:
-        """Add a row; what is wrong with it is collected."""
-        width = len(self.layout.header)
-        # Spreadsheets fill rows up with empty cells.
-        while len(cells) > width and not cells[-1].strip():
-            cells.pop()
+    def _add(self, line: int, cells: list[str]) -> None:
+        """Add a row."""
         row = len(self.ids)
-        if len(cells) < width:
-            cause = f"fewer cells than the {width} of the header; is the file cut off?"
-            self.faults.add(cause, line, f"{len(cells)} cells")
-            return
-        if len(cells) > width:
-            self.wide[line] = len(cells)
         self.ids.append(cells[self.layout.ids])
         self.labels.add(cells[0])
-        for column in range(1, width):
+        for column in range(1, len(cells)):
             cell = cells[column]
             if cell in ("0", "0.0") or column in self.layout.left_out:
                 continue
@@ -410,21 +403,9 @@ class TextCounts:
             self.rows.append(row)
             self.columns.append(column)
 
-    def _check_rows(self) -> None:
-        """Raise `InputError` with the rows of another width than the header."""
-        width = len(self.layout.header)
-        nameless = nameless_columns(self.layout.header, self.wide.values(), len(self.ids))
-        for line in () if nameless else self.wide:
-            cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
-            self.faults.add(cause, line, f"{self.wide[line]} cells")
-        problems = [f"{self.where}: {nameless}"] if nameless else []
-        if problems := problems + self.faults.messages:
-            raise InputError(*problems)
-
     def _check_text(self, left_out: frozenset[int]) -> None:
         """Raise `InputError` with the columns and the cells that hold text."""
-        header, faults, problems = self.layout.header, Faults(self.where), list[str]()
-        kind = "feature" if self.layout.by_sample else "sample"
+        header, kind = self.header, "feature" if self.layout.by_sample else "sample"
         columns = {x: cells for x, cells in self.text.items() if x not in left_out}
         words = {
             x: [c for c in cells if not is_missing(c[1].strip())] for x, cells in columns.items()
@@ -436,20 +417,19 @@ class TextCounts:
             found = f"{len(whole)} columns hold text: {shown([header[x] for x in whole])}"
             example = f"{cell[:40]!r} in {header[first]!r} on line {line}"
             remedy = "keep columns of whole numbers only, the reads"
-            problems.append(f"{self.where}: {found} (such as {example}); {remedy}")
+            self.faults.add(f"{found} (such as {example}); {remedy}")
         single = [(*cell, x) for x in columns.keys() - {*whole} for cell in columns[x]]
         for line, cell, column in sorted(single):
             gap = "; write 0 where there are no reads" * is_missing(cell.strip())
             value = f"{kind} {header[column][:40]!r} has {cell[:40]!r}"
-            faults.add(f"expected a count{gap}", line, value)
-        if problems := problems + faults.messages:
-            raise InputError(*problems)
+            self.faults.add(f"expected a count{gap}", line, value)
+        self.faults.raise_if_any()
 
     def table(self) -> AmpliconTable:
         """Return the table; `InputError` with everything that keeps it from being one."""
-        layout, header = self.layout, self.layout.header
-        self._check_rows()
-        check_row_numbers(header, self.ids, self.where)
+        layout, header = self.layout, self.header
+        if numbered := row_numbers(header, self.ids):
+            raise InputError(f"{self.where}: {numbered}")
         if layout.ids and len(self.labels) > 1:
             listed = f"a .shared of mothur with {len(self.labels)} labels: {shown(self.labels)}"
             raise InputError(f"{self.where}: {listed}; keep one with make.shared(label=)")
@@ -489,19 +469,23 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     if text.startswith(MOTHUR_COMPRESSED):
         remedy = "write it with count.seqs(count=FILE, compress=f)"
         raise InputError(f"{where}: a compressed .count_table of mothur; {remedy}")
-    header, body = read_header(text, where, EXPECTED, counts_below=True)
-    top, first = next(body, (0, []))
-    if are_names_of_r(header) and not any(map(is_real, first[2:])):
+    source = read_table_text(text, where, EXPECTED, counts_below=True)
+    top, first = next(source.body, (0, []))
+    if are_names_of_r(source.header) and not any(map(is_real, first[2:])):
         found = "the header is V1, V2 and so on, as R names columns without names"
         remedy = f"remove it; the names stand on line {top} ({shown(first, 3)})"
         raise InputError(f"{where}: {found}; {remedy}")
-    counts = TextCounts(Layout.of(header, where), where)
-    for line, cells in itertools.chain([(top, first)] if first else [], body):
-        counts.add(line, cells)
-    return counts.table()
+    source.body = itertools.chain([(top, first)] if first else [], source.body)
+    return TextCounts(source, where).table()
 
 
 # --- BIOM --------------------------------------------------------------------------------------
+
+# Strategy: a BIOM 2.1 file holds the matrix twice, by feature and by sample, as the three arrays of
+# a compressed sparse row matrix. Only the copy by sample is read, and its arrays become the table
+# without a change of order. Every array is checked before it is read for the size that it claims
+# (`dataset`), then for indices within the matrix (`check_format`), and its values like those of any
+# other table (`checked_table`). BIOM 1.0 is JSON, which biom-format reads.
 
 
 def _ids(file: h5py.File, axis: str, where: str) -> list[str]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, shown
-from aam.io.text import Faults, difference, is_lineage_header, known_of, md5, read_rows
+from aam.io.headers import is_lineage_header
+from aam.io.ids import difference, known_of, md5
+from aam.io.text import read_table_text, read_text
 
 EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
@@ -211,21 +213,19 @@ def read_taxonomy(path: Path) -> Taxonomy:
         The file cannot be read, has other columns, or names a feature twice; every problem in one
         message.
     """
-    faults, lineages = Faults(path), dict[str, Lineage]()
-    inside = {"FeatureData[Taxonomy]": "taxonomy.tsv"}
-    header, rows = read_rows(path, inside, f"a header that begins with {EXPECTED}")
+    text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
+    table = read_table_text(text, path, f"a header that begins with {EXPECTED}")
+    header, faults, lineages = table.header, table.faults, dict[str, Lineage]()
     columns = [column for column, cell in enumerate(header) if column and is_lineage_header(cell)]
     ranks = {column: cell.lower() for column, cell in enumerate(header) if cell.lower() in PREFIX}
     if not columns and len(ranks) < 2:
         raise InputError(
             f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}, or columns of ranks"
         )
-    for line, row in rows:
-        feature, *_ = cells = [*map(str.strip, row), *[""] * (len(header) - len(row))]
-        if feature.startswith("#"):
-            continue
-        if len(row) < 2 or not feature:
-            faults.add("expected a feature id and its taxon", line, shown(row, 5))
+    for line, row in table.rows(least=2, is_comment=lambda cell: cell.startswith("#")):
+        feature, *_ = cells = [cell.strip() for cell in row]
+        if not feature:
+            faults.add("no feature id", line)
         elif feature in lineages:
             faults.add("features that stand there twice; keep one line each", line, repr(feature))
         elif columns:

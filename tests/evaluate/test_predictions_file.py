@@ -79,7 +79,9 @@ CLASSES = "sample-id\tsite\tsite=a\tsite=b\n"
     [
         ("", "empty or nothing but comments, expected the columns sample-id and one for each"),
         ("height\tage\na\t1\n", "line 1 begins with 'height' (cells separated by tabs), expected"),
-        ("sample-id\tage\na\t1\t2\n", "line 2 (3 cells): expected 2 cells"),
+        ("sample-id\tage\na\t1\t2\n", "header: column 3 has values and no name"),
+        ("sample-id\tage\na\t1\t2\nb\t1\n", "line 2 (3 cells): more cells than the 2"),
+        ("sample-id\tage\na\t1\nb\n", "line 3 (1 cells): fewer cells than the 2"),
         ("sample-id\tage\n\t1\n", "line 2: no sample id"),
         ("sample-id\tage\n", "no sample below the header"),
         (

@@ -45,8 +45,8 @@ from aam.io.matrices import read_distances
 from aam.io.metadata import read_metadata
 from aam.io.packed import write_artifact
 from aam.io.phylogeny import read_tree
+from aam.io.sequences import read_fasta
 from aam.io.tables import write_hdf5
-from aam.io.text import read_fasta
 from aam.model.aam import Aam, HeadConfig
 from aam.options import read_config
 from aam.predict.blend import BlendClassifier, BlendRegressor

@@ -7,11 +7,11 @@ import pytest
 from aam.api.memory import aligned
 from aam.data.splits import Split, restricted
 from aam.data.table import read_table
+from aam.io.ids import difference
 from aam.io.matrices import DistanceMatrix
 from aam.io.metadata import Metadata, align
 from aam.io.phylogeny import Phylogeny, match_tips
 from aam.io.taxonomy import Taxonomy
-from aam.io.text import difference
 from tests.refusals import refusal
 
 CASES = [

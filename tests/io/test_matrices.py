@@ -200,12 +200,14 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         ("x\n", "line 1 begins with 'x'"),
         (
             PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
-            "line 2 is 's1' with 2 distances, expected 's2' with",
+            "line 2 ('s1', expected 's2'), 3 ('s2', expected 's1'): another sample than in the",
         ),
-        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 is 's2' with 1 distances"),
-        (PLAIN + "s3\t1\t1\n", "line 4 is 's3' with 2 distances, expected 'no further line'"),
+        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 (2 cells): fewer cells than the 3"),
+        (PLAIN + "s3\t1\t1\n", "line 4 ('s3', expected 'no further line'): another sample"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
-        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 holds no distances (could not convert"),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 (could not convert string to float: 'x')"),
+        (PLAIN.replace("\t1", "\t1\t2"), "header: column 4 has values and no name"),
+        (PLAIN.replace("\t1\n", "\t1\t2\n"), "line 2 (4 cells): more cells than the 3"),
         (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "line 2 cannot be read"),
     ],
 )

@@ -132,7 +132,7 @@ def test_the_missing_directive_makes_a_term_a_class(read):
         ("id\ta\ta\n\t1\t2\n", "line 2: no sample id"),
         ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
         ("id\ta\n" + "\t1\n" * 14, "line 2, 3, 4, 5, 6, 7, 8, 9 and 6 more: no sample id"),
-        ("id\ta\n" + "\t1\n" * 14 + "s1\t1\t2\n", "line 16: more cells than the 2"),
+        ("id\ta\n" + "\t1\n" * 14 + "s1\t1\t2\n", "line 16 (3 cells): more cells than the 2"),
         ("id\ta\n#q2:kinds\tnumeric\ns1\t1\n", "line 2: unknown directive"),
         ("id\ta\ns1\t1\n#q2:types\tnumeric\n", "line 3: a directive that stands twice or below"),
         ('id\ta\ns1\t1\ns2\t"1\ns3\t2\n', "row that begins on line 3 cannot be read"),
@@ -178,7 +178,7 @@ def test_columns_without_a_name_are_left_out(read, caplog):
 
 def test_all_problems_at_once(read):
     messages = refusal(read, "id\ta\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
-    for expected in ("several rows", "line 4: no sample id", "line 5: more cells"):
+    for expected in ("several rows", "line 4: no sample id", "line 5 (3 cells): more cells"):
         assert expected in messages
 
 

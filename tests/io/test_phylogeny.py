@@ -9,9 +9,9 @@ import pytest
 from skbio import TreeNode
 
 from aam.errors import InputError
+from aam.io.ids import md5
 from aam.io.packed import write_artifact
 from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
-from aam.io.text import md5
 from tests.data.small_trees import depths, random_newick, skbio_tree
 from tests.refusals import refusal
 
