@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from aam.api.memory import inputs_of
@@ -35,11 +34,12 @@ from aam.options import RuntimeConfig, files_read, not_none, to_dict
 from aam.predict.prediction import MOST_UNSEEN, NO_PREDICTION, predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
+from aam.typing import Reals
 
 log = logging.getLogger("aam")
 
 # Vectors of rows in their order, a few thousand rows at a time.
-Parts = Iterable[npt.NDArray[np.float32]]
+Parts = Iterable[Reals]
 
 
 def output_of(command: str, config: Any, outputs: Sequence[str]) -> OutputFolder:
@@ -211,7 +211,7 @@ def embedded(
     read = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     rows = np.arange(len(study.table))
 
-    def samples() -> Iterator[npt.NDArray[np.float32]]:
+    def samples() -> Iterator[Reals]:
         for start in range(0, len(rows), SAMPLES_OF_PART):
             part = rows[start : start + SAMPLES_OF_PART]
             found = run_model(network, read, part, saved.device, config.runtime, asvs=asvs)

@@ -6,10 +6,9 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
@@ -49,10 +48,7 @@ from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, load_encoder, save_model
 from aam.report.training import judged_columns
 from aam.training.pretrain import Place
-
-Floats = npt.NDArray[np.float64]
-
-PathLike: TypeAlias = str | os.PathLike[str]
+from aam.typing import Array, Floats, PathLike
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -458,7 +454,7 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         probabilities[:, [self._label_of[label] for label in table.specs[0].labels]] = values
         return probabilities
 
-    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> npt.NDArray[Any]:
+    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Array:
         """Return the most probable class of each sample, [N].
 
         With `new_study` the samples are of one study that `fit` had not, and are read relative to

@@ -22,7 +22,7 @@ from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import truth_of
 from aam.explain import results
-from aam.explain.effects import Floats, explain_samples
+from aam.explain.effects import explain_samples
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
@@ -32,6 +32,7 @@ from aam.predict.blend import specs_in_order
 from aam.predict.prediction import unseen_reads, warn_of_unseen
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.page import IMPORTANCES, with_importances
+from aam.typing import Floats
 
 log = logging.getLogger("aam")
 

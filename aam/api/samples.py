@@ -18,9 +18,9 @@ from aam.files.atomic import write_text
 from aam.io.dates import read_dates
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.predict.mixture import Floats
 from aam.predict.sample_check import SampleCheck, check_table
 from aam.report.samples import fit_figure
+from aam.typing import Floats
 
 log = logging.getLogger("aam")
 

@@ -21,9 +21,10 @@ from aam.engine.logger import ProgressBar
 from aam.errors import InputError, shown
 from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_faith_pd
-from aam.io.phylogeny import Floats, Phylogeny, matched_tree, read_tree
+from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
 from aam.options import RuntimeConfig, files_read, not_none
+from aam.typing import Floats
 
 log = logging.getLogger("aam")
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from aam.device.measure import stage
 from aam.device.shapes import Bool, Float, Int64, UInt8
+from aam.typing import Tokens
 
 # Bytes at which a tensor starts in the buffer of a batch.
 ALIGNMENT = 16
@@ -184,7 +184,7 @@ class Packed(NamedTuple):
         Its other fields.
     """
 
-    content: npt.NDArray[np.uint8]
+    content: Tokens
     layout: dict[str, tuple[torch.dtype, tuple[int, ...]]]
     kind: type[AnyBatch]
     rest: dict[str, Any]

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +21,16 @@ from aam.config import DataConfig
 from aam.data.splits import fold_column
 from aam.data.table import fit_length as cut_to_length
 from aam.data.table import make_table
-from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
+from aam.data.tokens import A, C, G, T, encode, reverse_complement
 from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.io.metadata import Metadata, is_number
 from aam.io.sequences import first_not_dna
 from aam.io.tables import AmpliconTable
+from aam.typing import Array, Bools, Floats, Hashes, Ids, Ints, Tokens
 
 log = logging.getLogger("aam")
 
-Floats = npt.NDArray[np.float64]
-Ids = Sequence[str]
-Ints = npt.NDArray[np.int64]
 
 # A warning lists this number of pairs of values that are probably one.
 MOST_PAIRS = 3
@@ -196,7 +193,7 @@ def warn_of_reads(table: AmpliconTable) -> None:
         log.warning("warning: %s. Pass the reads as they were counted", reason)
 
 
-def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
+def _hashes(sequences: Sequence[str]) -> Hashes:
     digests = b"".join(hashlib.blake2b(s.encode(), digest_size=8).digest() for s in sequences)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
@@ -221,7 +218,7 @@ class RegionProfile:
     length_quantiles: Floats
     frequencies: Floats
     log_likelihood: Floats
-    hashes: npt.NDArray[np.uint64]
+    hashes: Hashes
 
     @classmethod
     def fit(cls, sequences: Sequence[str]) -> RegionProfile:
@@ -277,14 +274,14 @@ class RegionProfile:
                 return True
         return False
 
-    def unseen(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def unseen(self, names: Sequence[str]) -> Bools:
         """Whether training lacks each sequence or name of a feature, bool [F]."""
         # The hashes are sorted already; np.isin would sort them again.
         hashes = _hashes(names)
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return np.asarray(self.hashes[places] != hashes)
 
-    def flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
+    def flags(self, sequences: Sequence[str]) -> dict[str, Bools]:
         """Flag sequences, bool [F], with another length, strand or region, or not seen before."""
         flags = dict.fromkeys(UNLIKE, np.zeros(len(sequences), bool))
         flags["unseen"] = self.unseen(sequences)
@@ -334,7 +331,7 @@ class RegionProfile:
         return {**asdict(self), "hashes": self.hashes.view(np.int64)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> RegionProfile:
         """Rebuild the profile of `to_arrays`; `InputError` if an array is missing or has another
         shape.
         """
@@ -356,7 +353,7 @@ class RegionProfile:
         return profile
 
 
-def _samples_that_share(table: AmpliconTable) -> npt.NDArray[np.int64]:
+def _samples_that_share(table: AmpliconTable) -> Ints:
     """Return a number for each sample, [N], the same for those that share ASVs, also by way of
     others. An ASV of less than `LEAST_SHARED` of the reads of a sample may have strayed there.
     """
@@ -382,7 +379,7 @@ def _fit_each_other(table: AmpliconTable, rows: Ints, others: Ints) -> bool:
     return True
 
 
-def other_region(table: AmpliconTable) -> npt.NDArray[np.bool_]:
+def other_region(table: AmpliconTable) -> Bools:
     """Return which samples share no ASV with most others and are of another region, strand or
     length, [N]; groups of at least `LEAST_OF_REGION` samples count. None without sequences.
     """

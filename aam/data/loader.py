@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch.utils.data import DataLoader
@@ -37,7 +36,7 @@ from aam.data.batch import (
     slots_of_shelves,
 )
 from aam.data.rarefaction import Row, matrix_of, rarefied_rows
-from aam.data.study import Rows, Study
+from aam.data.study import Study
 from aam.data.tokens import asv_keys
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import stage
@@ -45,8 +44,8 @@ from aam.device.rng import generator, next_generator
 from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import KILLED, WARNINGS, InputError, RunError
-from aam.io.tables import Integers
 from aam.options import not_none
+from aam.typing import Bools, Integers, Rows
 
 # --- batches of samples ---------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ def _own_asvs(
     return asvs[rank][order], owned, Ranks(rank, samples, rows=samples, slots=slots)
 
 
-def owned_asvs(asvs: Sequence[Integers], rank: int) -> npt.NDArray[np.bool_]:
+def owned_asvs(asvs: Sequence[Integers], rank: int) -> Bools:
     """Return which of the ASVs of a rank it owns: an ASV of several ranks has one owner.
 
     Parameters

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from aam.device.rng import next_generator
 from aam.errors import InputError
-from aam.io.tables import AmpliconTable, Integers
+from aam.io.tables import AmpliconTable
+from aam.typing import Integers, Ints
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -31,10 +31,10 @@ EVALUATION = -1
 # The class of each sample, None where it is missing, by metadata column.
 Classes = Mapping[str, Mapping[str, str | None]]
 # Columns and reads of one sample.
-Row = tuple[Integers, npt.NDArray[np.int64]]
+Row = tuple[Integers, Ints]
 
 
-def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> Ints:
     """Draw `depth` of the reads [S] of a sample without replacement: multivariate hypergeometric,
     [S].
     """
@@ -78,9 +78,7 @@ def rarefied_counts(table: AmpliconTable, depth: int, seed: int, epoch: int) -> 
 SHALLOWEST = 0.25
 
 
-def rarefied_rows(
-    study: Study, rows: npt.NDArray[np.int64], epoch: int, shallow: float = 0.0
-) -> list[Row]:
+def rarefied_rows(study: Study, rows: Ints, epoch: int, shallow: float = 0.0) -> list[Row]:
     """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as
     in `Collation`.
     """
@@ -95,7 +93,7 @@ def rarefied_rows(
 
 
 def rarefied_table(
-    study: Study, epoch: int = EVALUATION, rows: npt.NDArray[np.int64] | None = None
+    study: Study, epoch: int = EVALUATION, rows: Ints | None = None
 ) -> sparse.csr_matrix:
     """Return the reads [n, F] of every sample, or of those at `rows`, in one rarefaction; that of
     evaluation unless given.
@@ -104,7 +102,7 @@ def rarefied_table(
     return matrix_of(rarefied_rows(study, rows, epoch), study.table.shape[1])
 
 
-def rarefied_richness(study: Study, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def rarefied_richness(study: Study, rows: Ints) -> Ints:
     """Return the number of ASVs of the samples at `rows` in the rarefaction of evaluation, [n], one
     by one.
     """

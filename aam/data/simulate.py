@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 
 from aam.device.rng import generator
 from aam.io.tables import write_hdf5
-
-Array = npt.NDArray[Any]
+from aam.typing import Array
 
 CLASSES = {
     "biome": ("gut", "skin", "mouth", "gill"),

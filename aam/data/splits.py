@@ -25,16 +25,15 @@ from aam.io.ids import difference
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import read_table_text, read_text
+from aam.typing import Floats, Ids, Ints, Rows
 
 if TYPE_CHECKING:
     from aam.data.study import Selection, Study
 
 Subset = Literal["train", "validation", "test"]
-Ids = Sequence[str]
 Groups = Sequence[str] | None
-Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
+Strata = Sequence[str | None] | Floats | None
 
-Rows = npt.NDArray[np.int64]
 # The class of each sample, None where it is missing, by target column.
 Classes = Mapping[str, Mapping[str, str | None]]
 
@@ -164,7 +163,7 @@ class _Samples:
         return self.split({group for group, own in folds.items() if own == fold}, folds, size)
 
 
-def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
+def _codes(strata: Strata, n: int) -> Ints:
     """Number the strata: each text, or each quantile of numbers; missing values come last."""
     if strata is None:
         return np.zeros(n, dtype=np.int64)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import sparse
 
@@ -29,21 +28,21 @@ from aam.data.table import (
     without_samples,
 )
 from aam.data.targets import Covariates, Labels, LeftOut, classes_of_few_groups, without_classes
-from aam.data.tokens import Tokens, encode
+from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, Tile, read_distances
 from aam.io.metadata import Metadata, align, read_metadata
-from aam.io.phylogeny import Ints, Phylogeny, matched_tree, read_tree
+from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
 from aam.options import IN_MEMORY
+from aam.typing import Array, Floats, Integers, Ints, Reals, Rows, Tokens
 
 log = logging.getLogger("aam")
 
-Rows = npt.NDArray[np.int64]
 PlacedMetric = Literal["unifrac", "weighted-normalized"]
 # Numbers [B, E] of B samples of a table, from the columns of their ASVs, which the sample encoder
 # reads in addition to the ASV vectors.
-SampleInput: TypeAlias = Callable[[Sequence[npt.NDArray[np.integer[Any]]]], torch.Tensor]
+SampleInput: TypeAlias = Callable[[Sequence[Integers]], torch.Tensor]
 
 # Names of files that say nothing; their folder names the study.
 PLAIN_NAMES = ("table", "feature-table")
@@ -55,7 +54,7 @@ class PlacedSamples(Protocol):
     def distances(self, metric: PlacedMetric) -> Iterator[Tile]:
         """Distances between the samples, in tiles on and above the diagonal."""
 
-    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
+    def vectors(self) -> Iterator[Reals]:
         """Vectors of the samples, a block of samples at a time."""
 
     def taxa(self) -> Iterator[list[str]]:
@@ -85,7 +84,7 @@ class Reference(Protocol):
     ) -> PlacedSamples:
         """Place the samples of a table with rarefied `counts` [N, F]; `source` names the table."""
 
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Arrays of a saved model."""
 
 
@@ -338,7 +337,7 @@ class Study:
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Nucleotides of each ASV, int64 [F]."""
         self.require_sequences()
         return self.table.lengths
@@ -349,7 +348,7 @@ class Study:
         return int(self.table.lengths.max(initial=1))
 
     @functools.cached_property
-    def richness(self) -> npt.NDArray[np.float64]:
+    def richness(self) -> Floats:
         """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with
         replacement).
         """
@@ -361,7 +360,7 @@ class Study:
             richness[rows] = sparse.csr_array(kept, counts.shape).sum(axis=1)
         return richness
 
-    def rows(self, sample_ids: Sequence[str]) -> npt.NDArray[np.int64]:
+    def rows(self, sample_ids: Sequence[str]) -> Ints:
         """Rows of the table of the samples named."""
         return np.array([self.table.row_of[name] for name in sample_ids], np.int64)
 

@@ -17,10 +17,10 @@ from aam.io.ids import difference
 from aam.io.sequences import LEAST_DNA, clean, fasta_ids, is_sequence, read_fasta
 from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
 from aam.io.text import HDF5_MAGIC, decoded, read_content, read_text, unix
+from aam.typing import Ids
 
 log = logging.getLogger("aam")
 
-Ids = Sequence[str]
 
 # NumPy draws no hypergeometric samples from this number of reads or more.
 TOO_MANY_READS = 10**9

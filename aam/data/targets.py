@@ -20,15 +20,12 @@ from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, reworded, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import typed
+from aam.typing import Floats, Ids, Ints, Reals
 
 log = logging.getLogger("aam")
 
 Kind = Literal["numeric", "class"]
 LOG: Transform = "log-zscore"
-Floats = npt.NDArray[np.float64]
-Ids = Sequence[str]
-Reals = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 MAX_CLASSES = 100
 # A class of fewer groups cannot be learned in each fold and tested in another.

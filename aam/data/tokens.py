@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch import Tensor
 
 from aam.device.rng import GOLDEN, splitmix64
 from aam.errors import InputError
+from aam.typing import Tokens
 
 N_TOKENS = 7
 
 PAD, A, C, G, T, N, MASK = range(N_TOKENS)
 
-Tokens = npt.NDArray[np.uint8]
 
 # Bases of the words by which sequences are compared.
 K = 8

@@ -7,7 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from aam.typing import Hashes, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,7 @@ class _OneGenerator(threading.local):
 _one = _OneGenerator()
 
 
-def subsample(samples: int, number: int, limit: int) -> npt.NDArray[np.int64]:
+def subsample(samples: int, number: int, limit: int) -> Ints:
     """Samples that part `number` learns from, ascending: all, or `limit` at random."""
     if samples <= limit:
         return np.arange(samples)
@@ -93,7 +94,7 @@ def splitmix64(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
-def mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def mixed(x: Hashes) -> Hashes:
     """Apply `splitmix64` to arrays: the same bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(-4658895280553007687 & (2**64 - 1))
     x = (x ^ (x >> np.uint64(27))) * np.uint64(-7723592293110705685 & (2**64 - 1))

@@ -18,9 +18,10 @@ from threadpoolctl import threadpool_limits
 
 from aam.config import RootLength
 from aam.diversity import unifrac
-from aam.diversity.unifrac import Counts, Input, Multiply, Reads, UnifracOptions
+from aam.diversity.unifrac import Counts, Input, Multiply, UnifracOptions
 from aam.io.matrices import Matrix, Tile, fill_tiles
-from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
+from aam.io.phylogeny import Phylogeny
+from aam.typing import Bools, Floats, Integers, Ints
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,7 @@ def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
     Parameters are those of `batch_unifrac`.
     """
     table = sparse.csr_matrix(counts)
-    reads: Reads = np.asarray((table[:, np.flatnonzero(tips >= 0)] > 0).sum(axis=1)).ravel()
+    reads: Integers = np.asarray((table[:, np.flatnonzero(tips >= 0)] > 0).sum(axis=1)).ravel()
     return np.equal(reads, 0)
 
 
@@ -81,7 +82,7 @@ def batch_unifrac(
         Tip of each feature from `match_tips`; features at -1 are left out, so proportions refer to
         the rest.
     counts : [B, F]
-        Reads, dense or CSR: whole numbers of 0 or more; of others the fraction is cut off.
+        Integers, dense or CSR: whole numbers of 0 or more; of others the fraction is cut off.
     options : UnifracOptions
     rows : slice
 

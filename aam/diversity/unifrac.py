@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,10 @@ from scipy import sparse
 
 from aam.config import RootLength, UnifracMetric
 from aam.io.matrices import Matrix
-from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges, range_starts
+from aam.io.phylogeny import Phylogeny, present_ranges, range_starts
+from aam.typing import Array, Bools, Floats, Integers, Ints
 
-Reads: TypeAlias = npt.NDArray[np.integer[Any]]
-Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
+Counts: TypeAlias = Array | sparse.csr_matrix | sparse.csr_array
 
 # A branch that fewer samples have is rare: visiting the pairs of samples that share it takes less
 # time than all pairs.
@@ -190,7 +190,7 @@ def make_layout(branches: Branches, common: Bools | None = None, single: bool = 
     return Layout(length, lo, hi, interval, branches.length[~common], rare, single)
 
 
-def _below(counts: sparse.csr_matrix, lo: Ints, hi: Ints) -> Reads:
+def _below(counts: sparse.csr_matrix, lo: Ints, hi: Ints) -> Integers:
     """Return the reads [C, B] in the columns ``lo:hi`` of `counts` [B, columns], of each pair of
     them.
     """
@@ -204,7 +204,7 @@ def _below(counts: sparse.csr_matrix, lo: Ints, hi: Ints) -> Reads:
     return reads
 
 
-def reads_below(layout: Layout, counts: sparse.csr_matrix) -> tuple[Reads, sparse.csr_matrix]:
+def reads_below(layout: Layout, counts: sparse.csr_matrix) -> tuple[Integers, sparse.csr_matrix]:
     """Return the reads of some samples, from their counts by tip, CSR [B, U].
 
     Returns
@@ -268,7 +268,7 @@ class Input:
         Sum over branches of the length times presence, share, or share to the power alpha.
     """
 
-    common: npt.NDArray[Any]
+    common: Array
     rare: sparse.csr_matrix
     height: Floats
 
@@ -419,9 +419,7 @@ def _ratio(part: Floats, total: Floats) -> Floats:
     return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
 
 
-def _power(
-    values: npt.NDArray[Any], alpha: float, out: npt.NDArray[Any] | None = None
-) -> npt.NDArray[Any]:
+def _power(values: Array, alpha: float, out: Array | None = None) -> Array:
     """Return ``values ** alpha`` with 0 ** 0 = 0; a square root where that is meant, for it is much
     faster.
     """

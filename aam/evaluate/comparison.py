@@ -16,8 +16,9 @@ from scipy.stats import rankdata
 from aam.device.rng import generator
 from aam.evaluate import intervals, metrics
 from aam.evaluate.intervals import LEAST_GROUPS, WEIGHTS_AT_ONCE, Interval, inflation_of_difference
-from aam.evaluate.metrics import LOWER_IS_BETTER, Array
+from aam.evaluate.metrics import LOWER_IS_BETTER
 from aam.evaluate.predictions import TargetPredictions
+from aam.typing import Array
 
 MEDIAN, MAJORITY = "the training median", "the majority class"
 

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from aam.data.splits import kfold
 from aam.data.targets import TargetSpec
 from aam.evaluate import intervals, metrics
 from aam.evaluate.intervals import FEW_GROUPS, Metrics, too_few
-from aam.evaluate.metrics import Array
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, target_predictions
 from aam.io.metadata import Metadata
+from aam.typing import Array, Ints
 
 log = logging.getLogger("aam")
 
@@ -49,7 +48,7 @@ LEFT_OUT_PARTS = 500
 ROUNDING = 1e-9
 
 # Training and held-out samples of folds.
-Folds = Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+Folds = Sequence[tuple[Ints, Ints]]
 
 # Only ASVs that neither nearly all nor nearly no training samples have tell tables apart.
 RAREST, COMMONEST, MOST_ASVS = 0.05, 0.95, 1000

@@ -11,8 +11,9 @@ import pandas as pd
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from aam.device.rng import generator
-from aam.evaluate.metrics import CLASS_MEANS, RANKING, Array, Measure, sorted_levels
+from aam.evaluate.metrics import CLASS_MEANS, RANKING, Measure, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
+from aam.typing import Array
 
 # Weights held at once: 16 MiB stay near the processor.
 WEIGHTS_AT_ONCE = 1 << 21

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-Array = npt.NDArray[Any]
+from aam.typing import Array, Bools
 
 # Maps truth, prediction and weights [R, N] to metrics [R], one for each row of weights.
 Measure = Callable[[Array, Array, Array], dict[str, Array]]
@@ -40,7 +39,7 @@ CLASS_MEANS = frozenset({"balanced_accuracy", "macro_f1"})
 CONFIDENCES = 10
 
 
-def has_prediction(predicted: Array) -> npt.NDArray[np.bool_]:
+def has_prediction(predicted: Array) -> Bools:
     """Samples that have a prediction, [N], from values [N] or probabilities [N, K]."""
     finite = np.isfinite(predicted)
     return np.asarray(finite.all(axis=1) if finite.ndim == 2 else finite)

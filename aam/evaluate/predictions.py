@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from aam.config import RESERVED
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, Problems, reworded, shown
 from aam.evaluate.metrics import (
-    Array,
     Measure,
     by_fold,
     has_prediction,
@@ -31,6 +29,7 @@ from aam.evaluate.metrics import (
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.io.text import read_table_text, read_text
+from aam.typing import Array, Bools
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
@@ -288,9 +287,7 @@ def read_predictions(path: Path) -> PredictionTable:
     return table
 
 
-def _impossible(
-    table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame
-) -> dict[str, npt.NDArray[np.bool_]]:
+def _impossible(table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame) -> dict[str, Bools]:
     """Samples with each problem, bool [N], in the predictions of a target."""
     values = table.predicted(spec.name)
     if not spec.labels:
@@ -378,7 +375,7 @@ class TargetPredictions:
         return len(np.unique(self.resampling_units))
 
     @property
-    def has_both(self) -> npt.NDArray[np.bool_]:
+    def has_both(self) -> Bools:
         """Samples with both a truth and a prediction, [N]."""
         has_truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
         return has_truth & has_prediction(self.predicted)

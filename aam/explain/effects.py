@@ -21,7 +21,7 @@ from scipy.special import stdtr, stdtrit
 from aam.data.batch import Batch, on_shelves
 from aam.data.loader import collate, rows_read
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_table
-from aam.data.study import Rows, Study
+from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.device.precision import autocast
 from aam.device.rng import generator
@@ -34,12 +34,10 @@ from aam.predict.estimator import Samples
 from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import WITHOUT_TOKENS, AsvVectors, collect, encode_table, per_target
+from aam.typing import Bools, Floats, Ints, Rows
 
 log = logging.getLogger("aam")
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 Matrix: TypeAlias = sparse.csr_matrix
 
@@ -480,7 +478,7 @@ def importance_of(
     groups: npt.NDArray[np.object_] | None,
     seed: int = 0,
     kinds: Sequence[str] = (),
-    tested: npt.NDArray[np.bool_] | bool = True,
+    tested: Bools | bool = True,
 ) -> pd.DataFrame:
     """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one
     first.

@@ -21,6 +21,7 @@ from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
 from aam.report.charts import Figure, IntervalRow, Table, interval_chart, shortened
 from aam.report.page import templates
+from aam.typing import Ints
 
 # What the samples of an explanation were to its models.
 HELD_OUT, TRAINING = "held-out", "training"
@@ -82,7 +83,7 @@ class Asvs:
         return table
 
 
-def taxa(lineages: Sequence[Lineage], columns: npt.NDArray[np.int64]) -> pd.DataFrame:
+def taxa(lineages: Sequence[Lineage], columns: Ints) -> pd.DataFrame:
     """Return the taxa of the ASVs at `columns` at each rank, with the columns of their ASVs.
 
     ASVs without a name at a rank are one set for each taxon above. `tested` are sets that may stand

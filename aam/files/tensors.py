@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
 import safetensors.torch
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from aam.errors import InputError
+from aam.typing import Array
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -51,7 +51,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, Array]:
     """Read the arrays of a safetensors file, as `read_tensors` does; empty without
     a file.
     """

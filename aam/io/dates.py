@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
-import numpy.typing as npt
 
 from aam.io.text import without_accents
+from aam.typing import Floats
 
 # A time of day, which may follow a date; with or without seconds, half of the day and time zone.
 TIME = (
@@ -55,8 +55,6 @@ FIRST_YEAR = 69
 LEAST_DATES = 0.9
 
 EPOCH = date(1970, 1, 1)
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

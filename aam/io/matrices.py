@@ -22,6 +22,7 @@ from aam.files.atomic import atomic_file, write_text
 from aam.io.ids import difference, repeated
 from aam.io.packed import dataset, open_hdf5, write_artifact
 from aam.io.text import read_table_text, read_text, unix
+from aam.typing import Floats
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
@@ -275,7 +276,7 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
             write_lines(out, ["", *ids], ids, values, ",%.9g" if suffix == ".csv" else "\t%.9g")
 
 
-def write_faith_pd(path: Path, ids: Sequence[str], values: npt.NDArray[np.float64]) -> None:
+def write_faith_pd(path: Path, ids: Sequence[str], values: Floats) -> None:
     """Write Faith PD [N] as a table (.tsv) or as ``SampleData[AlphaDiversity]`` (.qza)."""
     suffix = _known_suffix(path, (".tsv", ".qza"))
     lines = [f"{name}\t{value!r}\n" for name, value in zip(ids, values.tolist(), strict=True)]

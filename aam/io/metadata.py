@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
@@ -32,6 +31,7 @@ from aam.io.missing import (
     missing_codes,
 )
 from aam.io.text import DIRECTIVE, MOST_LINES, Faults, TextTable, read_table_text, read_text
+from aam.typing import Floats
 
 Kind = Literal["numeric", "categorical"]
 
@@ -258,7 +258,7 @@ class Metadata:
         cells = sorted({pair for pair in numbers if pair[0] in codes})
         return words + [cell for _, cell in cells]
 
-    def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
+    def numbers(self, name: str, ids: Iterable[str]) -> Floats:
         """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
         infinite value too.
         """

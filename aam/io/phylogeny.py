@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from aam.config import Missing
@@ -23,12 +22,9 @@ from aam.errors import InputError, refuse, shown
 from aam.io.ids import difference, known_of, repeated
 from aam.io.metadata import is_number
 from aam.io.text import read_text
+from aam.typing import Floats, Ints
 
 log = logging.getLogger("aam")
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from aam.io.ids import repeated
 from aam.io.missing import is_missing
 from aam.io.packed import dataset, open_hdf5
 from aam.io.text import TextTable, decoded, nameless_columns, read_table_text
+from aam.typing import Bools, Hashes, Integers, Ints
 
 log = logging.getLogger("aam")
 
@@ -59,7 +60,6 @@ CREATED = datetime(1970, 1, 1)
 # What biom-format raises of JSON that is no table.
 BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-Integers = npt.NDArray[np.integer]
 Counts: TypeAlias = csr_array | csr_matrix
 
 
@@ -115,7 +115,7 @@ class AmpliconTable:
         return {name: row for row, name in enumerate(self.sample_ids)}
 
     @cached_property
-    def depths(self) -> npt.NDArray[np.int64]:
+    def depths(self) -> Ints:
         """Reads of each sample, [N]."""
         return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
 
@@ -124,9 +124,7 @@ class AmpliconTable:
         start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
         return self.counts.indices[start:stop], self.counts.data[start:stop]
 
-    def blocks(
-        self, rows: npt.NDArray[np.int64] | None = None
-    ) -> Iterator[tuple[slice, csr_array]]:
+    def blocks(self, rows: Ints | None = None) -> Iterator[tuple[slice, csr_array]]:
         """Yield the counts of all samples, or of those at `rows`, some at a time, and which these
         are.
         """
@@ -136,19 +134,19 @@ class AmpliconTable:
             part = slice(start, min(start + size, len(rows)))
             yield part, self.counts[rows[part]]
 
-    def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def columns_of(self, rows: Ints) -> Ints:
         """Return the columns, ascending, in which samples at `rows` have reads."""
         present = np.zeros(self.counts.shape[1], bool)
         present[self.counts[rows].indices] = True
         return np.flatnonzero(present)
 
     @cached_property
-    def reads_of_asvs(self) -> npt.NDArray[np.int64]:
+    def reads_of_asvs(self) -> Ints:
         """Reads of each ASV in all samples, [F]."""
         return np.asarray(self.counts.sum(axis=0, dtype=np.int64))
 
     @cached_property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Nucleotides of each ASV, [F]."""
         return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
 
@@ -192,7 +190,7 @@ TOTALS = re.compile(
 )
 
 
-def _hashes(table: AmpliconTable, axis: int) -> npt.NDArray[np.uint64]:
+def _hashes(table: AmpliconTable, axis: int) -> Hashes:
     """Return a linear hash of each sample (axis 0) or feature (axis 1) modulo 2^64: the hash of a
     sum is the sum of the hashes.
     """
@@ -208,9 +206,7 @@ def _hashes(table: AmpliconTable, axis: int) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-def _sums_of_others(
-    hashes: npt.NDArray[np.uint64], has_reads: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _sums_of_others(hashes: Hashes, has_reads: Bools) -> tuple[Bools, Bools]:
     """Return which rows equal the sum of all others but their own copies, and which equal the sum
     of rows directly above or below them, at least `LEAST_SUMMANDS` with reads; both [rows].
     """
@@ -232,7 +228,7 @@ def _sums_of_others(
     return of_all, of_neighbours & ~of_all
 
 
-def find_sums(table: AmpliconTable, axis: int) -> npt.NDArray[np.int64]:
+def find_sums(table: AmpliconTable, axis: int) -> Ints:
     """Find samples (axis 0) or features (axis 1) that are sums of at least three others with reads:
     of all others, or of those next to them, as subtotals are.
 

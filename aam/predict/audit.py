@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 from scipy.stats import rankdata
@@ -44,9 +43,7 @@ from aam.predict.leaks import (
     score,
 )
 from aam.predict.prediction import presence_of
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from aam.typing import Integers, Ints
 
 FOLDS, MOST_COVARIATES = 5, 5
 # The kernel of this number of samples takes a second.
@@ -141,7 +138,7 @@ def _strata(goal: Column, classes: bool) -> Ints:
     return np.asarray(order * parts // len(order), np.int64)
 
 
-def _column_of_reads(name: str, numbers: npt.NDArray[np.integer]) -> Column:
+def _column_of_reads(name: str, numbers: Integers) -> Column:
     return make_column(name, pd.Series(numbers), "reads", numbers.astype(np.float64))
 
 

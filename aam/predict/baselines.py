@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy import sparse
@@ -27,12 +26,13 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate import comparison, predictions
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.metrics import Array, auroc
+from aam.evaluate.metrics import auroc
 from aam.evaluate.predictions import Columns, PredictionTable
 from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.blend import DESCRIPTIONS, MEMBERS
-from aam.predict.estimator import CountsEstimator, Floats, Samples
+from aam.predict.estimator import CountsEstimator, Samples
+from aam.typing import Array, Bools, Floats
 
 log = logging.getLogger("aam")
 
@@ -55,8 +55,8 @@ TREES = 100
 class Fold(NamedTuple):
     """Samples that a baseline learns from and those that it is scored on, masks [N]."""
 
-    train: npt.NDArray[np.bool_]
-    test: npt.NDArray[np.bool_]
+    train: Bools
+    test: Bools
 
 
 @dataclass(frozen=True, eq=False)

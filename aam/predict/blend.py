@@ -15,8 +15,9 @@ from sklearn.base import ClassifierMixin
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
 from aam.predict import estimator
-from aam.predict.estimator import PASSES, CountsEstimator, Floats, Labelled, Samples
+from aam.predict.estimator import PASSES, CountsEstimator, Labelled, Samples
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
+from aam.typing import Floats
 
 log = logging.getLogger("aam")
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 from sklearn.metrics.cluster import contingency_matrix
@@ -19,9 +18,8 @@ from aam.device.rng import generator
 from aam.io.dates import read_dates
 from aam.io.metadata import Metadata, is_number
 from aam.io.text import without_accents
+from aam.typing import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Form = Literal["category", "number", "date", "reads"]
 Kind: TypeAlias = ColumnKind | Literal["reads"]
 

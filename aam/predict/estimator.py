@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import normalize
@@ -20,10 +19,8 @@ from aam.data.study import Study
 from aam.device.rng import subsample
 from aam.errors import InputError, shown
 from aam.io.tables import AmpliconTable
+from aam.typing import Array, Floats, Names, Rows
 
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
-Names = npt.NDArray[np.str_]
 Matrix: TypeAlias = sparse.csr_matrix
 
 # Estimators do not learn from features that fewer training samples have.
@@ -195,7 +192,7 @@ class Labelled(NamedTuple):
     """Samples to learn from: numbers or codes of classes, groups, studies and weights, each [n]."""
 
     samples: Samples
-    values: npt.NDArray[Any]
+    values: Array
     groups: Names | None = None
     studies: Names | None = None
     weights: Floats | None = None
@@ -223,7 +220,7 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         Seed of all random draws.
     """
 
-    classes_: npt.NDArray[Any]
+    classes_: Array
     names_: tuple[str, ...]
 
     def __init__(self, depth: int = 1000, passes: int = PASSES, seed: int = 0) -> None:
@@ -360,7 +357,7 @@ class Classifier(ClassifierMixin):  # type: ignore[misc]
         """Probabilities of the classes, [n, K]."""
         return np.asarray(self.predict_draws(X).mean(axis=0))
 
-    def predict(self: Any, X: Any) -> npt.NDArray[Any]:
+    def predict(self: Any, X: Any) -> Array:
         """The most probable class of each sample, [n]."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 from scipy.special import gammaln
@@ -25,9 +24,7 @@ from aam.evaluate.metrics import auroc
 from aam.predict.columns import MOST_LEVELS, Column
 from aam.predict.estimator import MIN_SAMPLES
 from aam.predict.members import PENALTY
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from aam.typing import Floats, Ints
 
 # A column is named if the chance of a false alarm over all columns is at most `ALPHA`, and if it
 # removes at least the share `LEAST_GAIN` of the error of guessing. One that removes nearly all of

@@ -20,11 +20,12 @@ from aam.evaluate.intervals import (
     resample_metrics,
     with_limits,
 )
-from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
+from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import Fold, Task, predicted_by_estimator
 from aam.predict.blend import DEFAULT, make_blend
+from aam.typing import Array
 
 # Shares of the training groups, and how often each is drawn.
 DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}

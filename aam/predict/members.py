@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from aam.device.rng import subsample
 from aam.predict import estimator
-from aam.predict.estimator import Expected, Floats, Labelled, Names, Rows, Samples
+from aam.predict.estimator import Expected, Labelled, Samples
+from aam.typing import Bools, Floats, Names, Reals, Rows
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
 
@@ -352,7 +353,7 @@ class Forest:
         return Forest(**{**parts, "node_count": self.node_count[:trees]})
 
     @cached_property
-    def walk(self) -> tuple[Rows, npt.NDArray[np.bool_], Rows, Floats, Rows]:
+    def walk(self) -> tuple[Rows, Bools, Rows, Floats, Rows]:
         """For two steps from each node, right and left: the next node, whether it is a leaf, the
         feature, the threshold; and the roots. Leaves lead to themselves.
         """
@@ -367,7 +368,7 @@ class Forest:
         leaves, features, thresholds = (np.repeat(x, 2) for x in (is_leaf, feature, threshold))
         return child, leaves, features, thresholds, 2 * roots
 
-    def leaves(self, values: npt.NDArray[np.float32]) -> Rows:
+    def leaves(self, values: Reals) -> Rows:
         """The leaf [T, n] of each tree for samples with features [n, P].
 
         Strategy: several trees and all samples take a step at a time, features first in memory, so

@@ -10,14 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from aam.typing import Bools, Floats, Ints
 
 # The share of a source is tried on a grid of expected reads, each `STEP` times the last.
 LEAST_SHARE, LARGEST_SHARE, STEP = 0.001, 0.4, 3.0
@@ -103,7 +100,7 @@ class Likeness:
         dense[self.shares.indices[part]] = self.shares.data[part]
         return dense
 
-    def are_related(self, row: int, others: Ints, mixed: Floats | None = None) -> Mask:
+    def are_related(self, row: int, others: Ints, mixed: Floats | None = None) -> Bools:
         """Whether others resemble a sample more than strangers do, [n], without twice the part
         `mixed` [n] of each that the sample contains.
         """
@@ -256,7 +253,7 @@ class Sources:
     chance: Floats
 
     @property
-    def is_suspicious(self) -> Mask:
+    def is_suspicious(self) -> Bools:
         """Samples of which `FALSE_DISCOVERIES` are expected by chance (Benjamini and Hochberg)."""
         return discoveries(self.chance)
 
@@ -279,7 +276,7 @@ def chance_of(evidence: Floats) -> Floats:
     return np.asarray(np.maximum(np.exp(-spacing[:, 0] / scale), rare))
 
 
-def discoveries(chance: Floats) -> Mask:
+def discoveries(chance: Floats) -> Bools:
     """Which p values are below the line of Benjamini and Hochberg (1995), [N]."""
     ordered, n = np.sort(chance), len(chance)
     below = ordered <= FALSE_DISCOVERIES * np.arange(1, n + 1) / max(n, 1)

@@ -28,10 +28,11 @@ from aam.evaluate.predictions import (
 )
 from aam.options import RuntimeConfig, not_none
 from aam.predict.blend import specs_in_order
-from aam.predict.estimator import SAMPLES_AT_ONCE, Rows, Samples
+from aam.predict.estimator import SAMPLES_AT_ONCE, Samples
 from aam.predict.members import LEAST_TO_CENTRE
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.training.inference import AsvVectors, encode_table, per_target, run_model
+from aam.typing import Rows
 
 log = logging.getLogger("aam")
 

@@ -18,8 +18,6 @@ from aam.engine.logger import ProgressBar
 from aam.io.tables import AmpliconTable
 from aam.predict.mixture import (
     LEAST_SAMPLES,
-    Floats,
-    Ints,
     Likeness,
     Mixture,
     Sources,
@@ -27,6 +25,7 @@ from aam.predict.mixture import (
     near_duplicates,
 )
 from aam.predict.subject_fit import SubjectFit, fit_subjects, shifts
+from aam.typing import Floats, Ints
 
 log = logging.getLogger("aam")
 

@@ -28,9 +28,10 @@ from aam.model.aam import Aam, HeadConfig
 from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
 from aam.predict.description import FORMAT, checked_description
-from aam.predict.estimator import Expected, Floats, Samples
+from aam.predict.estimator import Expected, Samples
 from aam.predict.members import LinearClassifier
 from aam.training.inference import Encoder
+from aam.typing import Floats
 
 # Parts of a saved model that its description holds as they are.
 DESCRIBED = ("depth", "seed", "data", "model", "covariates", "notes")

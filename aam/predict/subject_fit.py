@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from aam.predict.mixture import LEAST_SAMPLES, Floats, Ints, Mask
+from aam.predict.mixture import LEAST_SAMPLES
+from aam.typing import Bools, Floats, Ints
 
 # Nearest samples of a subject that count, and pseudo-samples at the prevalence in the table.
 NEAREST, PSEUDO_SAMPLES = 3, 1.0
@@ -161,7 +162,7 @@ class SubjectFit:
         return bool(judged >= LEAST_SAMPLES and self.share_own >= LEAST_OWN)
 
     @property
-    def is_suspicious(self) -> Mask:
+    def is_suspicious(self) -> Bools:
         """Samples of which, with `FAMILY_WISE` chance, none is expected (Bonferroni)."""
         judged = np.isfinite(self.own)
         line = FAMILY_WISE / max(int(judged.sum()), 1)

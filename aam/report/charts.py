@@ -16,11 +16,11 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import numpy.typing as npt
 import vl_convert
 
 from aam.evaluate.intervals import Interval, with_limits
 from aam.files.atomic import atomic_file, write_text
+from aam.typing import Ints
 
 # What a cell of a column of numbers begins with, if it is not empty or a dash.
 NUMERIC = re.compile(r"^$|^-$|^[-<]?\.?\d")
@@ -56,7 +56,7 @@ ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 48, 12, 47
 # A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
 Chart = Any
 
-Rows = Iterable[Mapping[str, object]]
+Records = Iterable[Mapping[str, object]]
 
 # Colours by number, and what each means.
 Legend = Sequence[tuple[int, str]]
@@ -181,12 +181,12 @@ class Figure:
             temporary.write_bytes(vl_convert.svg_to_png(self.svg, scale=2))
 
 
-def data(rows: Rows) -> alt.InlineData:
+def data(rows: Records) -> alt.InlineData:
     """Return rows as the data of a chart."""
     return alt.InlineData(values=list(rows))
 
 
-def drawn_rows(count: int) -> npt.NDArray[np.int64]:
+def drawn_rows(count: int) -> Ints:
     """Choose at most `MOST_POINTS` of `count` samples to draw, in order; the same every time."""
     if count <= MOST_POINTS:
         return np.arange(count)
@@ -215,19 +215,21 @@ def y_axis(title: str, **scale: Any) -> alt.Y:
     return alt.Y("y:Q", title=title, scale=alt.Scale(**{"zero": False, **scale}))
 
 
-def points(rows: Rows, axes: tuple[alt.X, alt.Y], colours: Mapping[str, Any], **mark: Any) -> Chart:
+def points(
+    rows: Records, axes: tuple[alt.X, alt.Y], colours: Mapping[str, Any], **mark: Any
+) -> Chart:
     """Return the points of rows with x, y and the text `tip` that a pointer shows."""
     chart = alt.Chart(data(rows)).mark_point(**{"aria": True, "opacity": 0.75, **mark})
     return chart.encode(alt.Description("tip:N"), *axes, **colours)
 
 
-def bars(rows: Rows, **mark: Any) -> Chart:
+def bars(rows: Records, **mark: Any) -> Chart:
     """Return the vertical intervals of rows with x, and low and high if they have one."""
     chart = alt.Chart(data(rows)).transform_filter("isValid(datum.low)").mark_rule(**mark)
     return chart.encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
 
 
-def band(rows: Rows, across: bool = False, **mark: Any) -> Chart:
+def band(rows: Records, across: bool = False, **mark: Any) -> Chart:
     """Return the area between low and high of rows with x or, `across`, between the left and right
     limits of rows with y; without limits nothing.
     """

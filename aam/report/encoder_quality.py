@@ -20,12 +20,13 @@ from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.diversity.distances import jaccard
 from aam.evaluate.intervals import number
-from aam.evaluate.metrics import Array, mantel, neighbours_recovered, upper_triangle
+from aam.evaluate.metrics import mantel, neighbours_recovered, upper_triangle
 from aam.model.aam import Aam
 from aam.options import RuntimeConfig
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import LIGHT, Figure, Table, data, diagonal, sized, x_axis, y_axis
 from aam.training.inference import Predicted, run_model
+from aam.typing import Array
 
 MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
 

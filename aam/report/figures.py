@@ -21,13 +21,14 @@ from aam.evaluate.comparison import Outcome, best_constant, outcome
 from aam.evaluate.conformal import CONFORMAL_LEVEL
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
-from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
+from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
 from aam.io.tables import AmpliconTable
 from aam.predict.learning_curve import LearningCurve
 from aam.report import charts
 from aam.report.charts import LIGHT, RAMP, Figure, IntervalRow
 from aam.report.residuals import calibration, residual_figure
+from aam.typing import Array
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200

@@ -21,10 +21,11 @@ from aam.evaluate.intervals import (
     resample_metrics,
     with_limits,
 )
-from aam.evaluate.metrics import Array, sorted_levels
+from aam.evaluate.metrics import sorted_levels
 from aam.evaluate.predictions import TargetPredictions
 from aam.report import charts
 from aam.report.charts import LIGHT, Figure, Table
+from aam.typing import Array
 
 # Points of the smooth line, the share of the range that its kernel spans, and its resamples.
 POINTS, BANDWIDTH, REPEATS = 40, 0.12, 400

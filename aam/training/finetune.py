@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold
@@ -25,15 +24,7 @@ from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, HeadConfig, Outputs, Readout
-from aam.training.inference import (
-    Array,
-    AsvVectors,
-    Predicted,
-    Rows,
-    collect,
-    encode_table,
-    run_model,
-)
+from aam.training.inference import AsvVectors, Predicted, collect, encode_table, run_model
 from aam.training.losses import class_weights, loss_counts, target_terms
 from aam.training.pretrain import (
     AmpliconTask,
@@ -45,6 +36,7 @@ from aam.training.pretrain import (
     make_loaders,
     train,
 )
+from aam.typing import Array, Bools, Rows
 
 # Parts of a network that an encoder does not have.
 NEW_PARTS = ("target", "labels", "covariates")
@@ -265,12 +257,7 @@ def _of_classes(
 
 
 def _best(
-    model: Any,
-    penalties: dict[str, Any],
-    known: npt.NDArray[np.bool_],
-    x: Array,
-    y: npt.NDArray[Any],
-    groups: Rows,
+    model: Any, penalties: dict[str, Any], known: Bools, x: Array, y: Array, groups: Rows
 ) -> Any:
     """The model with the strongest penalty whose error is within a standard error of the lowest.
 
@@ -291,7 +278,7 @@ def _best(
         return model.set_params(**{name: values[DEFAULT]}).fit(x, y)
 
 
-def _score(model: Any, x: Array, y: npt.NDArray[Any]) -> float:
+def _score(model: Any, x: Array, y: Array) -> float:
     """The negative absolute error, or the log-likelihood; NaN if all classes are new."""
     if isinstance(model, Ridge):
         return -float(np.abs(model.predict(x) - y).mean())

@@ -6,10 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,9 +20,7 @@ from aam.device.measure import stage
 from aam.device.precision import autocast
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RuntimeConfig
-
-Array = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
+from aam.typing import Array, Floats, Ints, Reals, Rows
 
 WITHOUT_TOKENS = Collation(tokens=False, distances=False)
 
@@ -142,11 +138,11 @@ class Predicted:
     """
 
     sample_ids: tuple[str, ...]
-    target: Array
-    samples: Array
-    read: Array
-    compared: npt.NDArray[np.float32]
-    probabilities: tuple[Array, ...]
+    target: Floats
+    samples: Floats
+    read: Floats
+    compared: Reals
+    probabilities: tuple[Floats, ...]
 
     @staticmethod
     def concatenate(
@@ -161,12 +157,12 @@ class Predicted:
         return Predicted(tuple(wanted), target, samples, read, compared, tuple(shares))
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+    def arrays(self) -> tuple[Array, ...]:
         """All arrays, whose first axis is that of the samples."""
         return (self.target, self.samples, self.read, self.compared, *self.probabilities)
 
 
-def per_target(predicted: Predicted) -> list[Array]:
+def per_target(predicted: Predicted) -> list[Floats]:
     """Encoded numbers ``[n, 1]`` and class probabilities of each target, numbers first."""
     numbers = predicted.target
     return [*(numbers[:, [column]] for column in range(numbers.shape[1])), *predicted.probabilities]
@@ -175,7 +171,7 @@ def per_target(predicted: Predicted) -> list[Array]:
 def collect(outputs: Outputs, batch: Batch | Shelved, compared: bool = False) -> Predicted:
     """Outputs for one batch on the host, in float64; vectors that are `compared` if asked for."""
 
-    def host(values: Tensor | None) -> Array:
+    def host(values: Tensor | None) -> Floats:
         if values is None:
             return np.zeros((len(batch.sample_ids), 0))
         return values.detach().double().cpu().numpy()
@@ -190,7 +186,7 @@ def collect(outputs: Outputs, batch: Batch | Shelved, compared: bool = False) ->
 def run_model(
     model: Aam,
     study: Study,
-    rows: npt.NDArray[np.int64],
+    rows: Ints,
     device: torch.device,
     config: RuntimeConfig,
     rarefaction: int = EVALUATION,

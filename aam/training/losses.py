@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,6 +19,7 @@ from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Outputs
 from aam.model.asv import N_BASES
+from aam.typing import Hashes, Ints, Reals
 
 # Weights [classes] of each class column; None for equal weights.
 ClassWeights = tuple[Tensor | None, ...]
@@ -93,9 +93,7 @@ def _count_loss(log_share: Float[Tensor, " T"], batch: Shelved, depth: int) -> T
     return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), batch.hidden)
 
 
-def class_weights(
-    setting: Sequence[str], labels: npt.NDArray[np.int64], sizes: Sequence[int]
-) -> ClassWeights:
+def class_weights(setting: Sequence[str], labels: Ints, sizes: Sequence[int]) -> ClassWeights:
     """Return the weights ``[classes]`` of each class column; None for equal weights.
 
     Parameters
@@ -247,16 +245,14 @@ MASKED_ASVS = 0.25
 # Share of the ASVs of a sample whose count is withheld and predicted.
 MASKED_COUNTS = 0.15
 
-Keys = npt.NDArray[np.uint64]
 
-
-def uniform(keys: Keys) -> npt.NDArray[np.float32]:
+def uniform(keys: Hashes) -> Reals:
     """Return uniform random numbers in [0, 1), each a function of its key."""
     high = (mixed(keys) >> np.uint64(40)) & np.uint64(0xFFFFFF)
     return high.astype(np.float32) / np.float32(2**24)
 
 
-def _text_keys(texts: Sequence[str]) -> Keys:
+def _text_keys(texts: Sequence[str]) -> Hashes:
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
     return np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64)
 

@@ -35,8 +35,9 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RunConfig, not_none
-from aam.training.inference import AsvVectors, EncodedAsvs, Encoder, Rows
+from aam.training.inference import AsvVectors, EncodedAsvs, Encoder
 from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
+from aam.typing import Rows
 
 log = logging.getLogger("aam")
 

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.data.tokens import PAD, K, Tokens
+from aam.data.tokens import PAD, K
 from aam.errors import InputError
+from aam.typing import Tokens
 from aam_16s.presence import WORDS
 
 log = logging.getLogger("aam")

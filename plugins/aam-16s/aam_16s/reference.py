@@ -20,11 +20,12 @@ import torch
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from aam.data.tokens import PAD, K, N, Tokens, encode, kmer_counts, kmer_words, reverse_complement
+from aam.data.tokens import PAD, K, N, encode, kmer_counts, kmer_words, reverse_complement
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
 from aam.io.phylogeny import Phylogeny, read_tree
 from aam.io.tables import AmpliconTable
+from aam.typing import Tokens
 from aam_16s.encoders import Encoder
 from aam_16s.placement import Floats, Ints, SoftPlacement, least_share
 from aam_16s.presence import SKETCH, WORDS, Presence

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.checks import MISMATCHES, PRIMERS, mismatches
-from aam.data.tokens import Tokens
+from aam.typing import Tokens
 
 # The letters of the other strand: A for T, of several letters the one that means their complements.
 OTHER_STRAND = str.maketrans("ACGTRYKMBDHV", "TGCAYRMKVHDB")

@@ -16,9 +16,10 @@ import torch
 from scipy import sparse
 from sklearn.naive_bayes import MultinomialNB
 
-from aam.data.tokens import K, Tokens, encode, kmer_words
+from aam.data.tokens import K, encode, kmer_words
 from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny
+from aam.typing import Tokens
 from aam_16s.encoders import ANY_REGION
 from aam_16s.presence import WORDS
 from aam_16s.recipe.reference import LONGEST, SHORTEST, read_greengenes, read_taxonomy

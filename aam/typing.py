@@ -1,0 +1,44 @@
+"""The array types of the package, each with one meaning. Shapes stand in docstrings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+# Numbers: of targets, distances, predictions.
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+# Numbers as the network takes and returns them.
+Reals: TypeAlias = npt.NDArray[np.float32]
+
+# Whole numbers: classes, places, numbers of reads.
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+# Rows of a table, each the number of a sample.
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+# Whole numbers of any width, such as reads in the type of their file.
+Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+# Classes, groups and ids as text.
+Names: TypeAlias = npt.NDArray[np.str_]
+
+# Nucleotides, one code each.
+Tokens: TypeAlias = npt.NDArray[np.uint8]
+
+# 64-bit hashes of sequences, samples and random keys.
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+# Values of any type.
+Array: TypeAlias = npt.NDArray[Any]
+
+# Ids of samples or ASVs, or names of columns.
+Ids: TypeAlias = Sequence[str]
+
+PathLike: TypeAlias = str | os.PathLike[str]
