@@ -16,7 +16,8 @@ from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import RuntimeConfig
-from aam.report.page import ReportData, write_results
+from aam.report.files import write_results
+from aam.report.page import ReportData
 
 Measurements = dict[str, Any]
 

@@ -57,7 +57,8 @@ from aam.report.audit import (
 )
 from aam.report.charts import plain_lines
 from aam.report.figures import surroundings
-from aam.report.page import ReportData, write_results
+from aam.report.files import write_results
+from aam.report.page import ReportData
 from aam.report.samples import sample_lines
 from aam.report.training import TRANSDUCTIVE, dropped_by_class, learning_curves
 

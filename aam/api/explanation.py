@@ -25,13 +25,14 @@ from aam.explain import results
 from aam.explain.effects import explain_samples
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation
 from aam.files.atomic import write_text
+from aam.files.output_folder import PAGE
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.predict.blend import specs_in_order
 from aam.predict.prediction import unseen_reads, warn_of_unseen
 from aam.predict.saved_model import SavedModel, samples_with_labels
-from aam.report.page import IMPORTANCES, with_importances
+from aam.report.page import page_html, read_page
 from aam.typing import Floats
 
 log = logging.getLogger("aam")
@@ -210,22 +211,20 @@ def _write(
     log.info("%s: %d samples explained", output.folder, samples)
 
 
-def _report_of_run(models: Sequence[Path]) -> Path:
-    """Return the report of the run that is explained, which takes the importances if --output-dir
-    is not given.
+def _run_of(models: Sequence[Path]) -> Path:
+    """Return the run that is explained, whose report takes the importances if --output-dir is not
+    given.
 
     Raises
     ------
     InputError
-        Several models, or a folder without a report that has a place for importances.
+        Several models, or a folder without a report that takes importances.
     """
-    report = models[0] / "report.html"
-    text = report.read_text(encoding="utf-8") if len(models) == 1 and report.is_file() else ""
-    if IMPORTANCES[0] not in text:
+    if len(models) != 1 or not (models[0] / PAGE).is_file():
         what = f"--output-dir: not given, and --model is {shown(models)}, expected one run of"
         takes = "`aam train`, whose report.html takes the importances"
         raise InputError(f"{what} {takes}; name another folder with --output-dir")
-    return report
+    return models[0]
 
 
 def explain_model(config: ExplainConfig) -> None:
@@ -237,20 +236,17 @@ def explain_model(config: ExplainConfig) -> None:
     InputError
         Bad options or inputs, or models that predict nothing.
     """
-    report = None
+    run, page = None, {}
     if config.runtime.output_dir is None:
-        report = _report_of_run(config.model)
-        runtime = replace(config.runtime, output_dir=report.with_name(EXPLANATION))
-        config = replace(config, runtime=runtime)
+        run = _run_of(config.model)
+        page = read_page(run / PAGE)
+        config = replace(config, runtime=replace(config.runtime, output_dir=run / EXPLANATION))
     output_of("explain", config, _outputs(["*"]))
     # Each fold of a cross-validation has not seen some of the samples.
     folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
     config = replace(config, model=tuple(itertools.chain(*folds)))
     explanations, notes = explained(config, config.table, config.metadata)
-    if report is not None:
-        top = config.top
-        first = {each.effects.spec.name: results.features_html(each, top) for each in explanations}
-        importances = results.importances_html(explanations, notes, top)
-        text = report.read_text(encoding="utf-8")
-        write_text(report, with_importances(text, importances, first))
+    if run is not None:
+        report = run / "report.html"
+        write_text(report, page_html(page, results.importances(explanations, notes, config.top)))
         log.info("%s shows the importances now", report)

@@ -39,7 +39,8 @@ from aam.predict.folds import (
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures import loss_figures, read_epochs
-from aam.report.page import ReportData, write_results
+from aam.report.files import write_results
+from aam.report.page import ReportData
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.finetune import fit_network

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 
-from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number, too_few, with_limits
+from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number, too_few
 from aam.explain.effects import FALSE_DISCOVERIES, Matrix, TargetEffects, importance_of, losses
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
 from aam.report.charts import Figure, IntervalRow, Table, interval_chart, shortened
-from aam.report.page import templates
+from aam.report.page import as_data, templates
 from aam.typing import Ints
 
 # What the samples of an explanation were to its models.
@@ -314,16 +314,16 @@ def _table(title: str, name: str, table: pd.DataFrame, columns: Mapping[str, str
     limits.
     """
 
-    def cell(row: pd.Series[float], column: str) -> str:
-        value: object = row[column]
+    def cell(row: pd.Series[float], column: str) -> object:
         if f"{column}.low" in table:
-            return with_limits(_interval_in(row, column))
-        if isinstance(value, float):
-            return f"{value:.0f}" if column == "samples" else number(value)
-        return _direction(row) if column == "raises" else str(value) or "-"
+            return _interval_in(row, column)
+        if column == "raises":
+            return _direction(row)
+        value: object = row[column]
+        return int(row[column]) if column == "samples" else "-" if value == "" else value
 
-    rows = (tuple(cell(row, column) for column in columns) for _, row in table.iterrows())
-    return Table(title, tuple(columns.values()), tuple(rows), name)
+    rows = [[cell(row, column) for column in columns] for _, row in table.iterrows()]
+    return Table(title, pd.DataFrame(rows, columns=[*columns.values()], dtype=object), name)
 
 
 TESTED = {"importance": "importance, 95 % interval", "q": "q", "raises": "direction"}
@@ -350,40 +350,40 @@ def taxa_tables(explanation: Explanation) -> list[Table]:
     return tables
 
 
-def features_html(explanation: Explanation, top: int) -> str:
-    """Figure of the most important taxa, or ASVs without a taxonomy, for a report's start."""
-    figure = explanation_figures(explanation, min(top, FIRST_SHOWN))[-1]
-    title = "What drives the predictions: " + figure.title
-    parts: Any = templates().get_template("parts.html.j2").module
-    return str(parts.picture(replace(figure, title=title))).strip()
-
-
 def _parts(explanation: Explanation, top: int) -> dict[str, Any]:
-    """The parts of a page on one target."""
+    """What a page shows of one target."""
     figures, tables = explanation_figures(explanation, top), [asv_table(explanation, top)]
-    name = explanation.effects.spec.name
-    return {"name": name, "opening": opening(explanation), "figures": figures, "tables": tables}
+    return {
+        "name": explanation.effects.spec.name,
+        "opening": opening(explanation),
+        "figures": as_data(figures),
+        "tables": as_data(tables),
+    }
 
 
-def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
-    """The part of a run's report on what drives its predictions, without what stands at its start
-    and without taxa of all ranks.
+def importances(
+    explanations: Sequence[Explanation], notes: Sequence[str], top: int
+) -> dict[str, Any]:
+    """What the report of a run shows of its predictions: `explanation` of `page_html`.
+
+    The figure of the most important taxa, or ASVs without a taxonomy, stands near the answer.
     """
-    targets = [_parts(explanation, top) for explanation in explanations]
-    for target in targets:
-        target["figures"] = target["figures"][:-1]
-    template = templates().get_template("importances.html.j2")
-    return template.render(notes=notes, targets=targets)
+    targets = []
+    for explanation in explanations:
+        target = _parts(explanation, top)
+        first = explanation_figures(explanation, min(top, FIRST_SHOWN))[-1]
+        first = replace(first, title=f"What drives the predictions: {first.title}")
+        targets.append({**target, "first": first.to_dict(), "figures": target["figures"][:-1]})
+    return {"notes": notes, "targets": targets}
 
 
 def explanation_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
     """Page of the targets, which needs no other file."""
     targets = [_parts(explanation, top) for explanation in explanations]
     for target, explanation in zip(targets, explanations, strict=True):
-        target["tables"] += taxa_tables(explanation)
+        target["tables"] += as_data(taxa_tables(explanation))
     page = templates().get_template("explain.html.j2")
-    words = {"title": "aam explain", "notes": notes, "targets": targets}
-    return page.render(**words) + "\n"
+    return page.render(title="aam explain", notes=notes, targets=targets) + "\n"
 
 
 # --- files -------------------------------------------------------------------------------------

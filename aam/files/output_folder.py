@@ -36,8 +36,8 @@ LIST = "outputs"
 # What ``--memory-profile`` adds.
 MEMORY = ("memory.json",)
 
-# The answers to DOME, next to a report.
-DOME = "dome.json"
+# The answers to DOME, next to a report, and what its page shows.
+DOME, PAGE = "dome.json", "report.json"
 
 # The figures of a report, and of each of its targets.
 FIGURES = tuple(f"figures/{name}.{kind}" for name in ("*", "[0-9]*-*/*") for kind in ("svg", "png"))

@@ -35,7 +35,7 @@ from aam.engine.run import (
     training_outputs,
 )
 from aam.errors import InputError, shown
-from aam.files.output_folder import DOME, FIGURES, claim
+from aam.files.output_folder import DOME, FIGURES, PAGE, claim
 from aam.options import IN_MEMORY, check, to_dict
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
 from aam.training.inference import EncodedAsvs
@@ -378,7 +378,7 @@ def _files(train: TrainConfig, data: DataConfig) -> dict[str, Path]:
 
 def _outputs(data: DataConfig) -> list[str]:
     """Names of what a run may write, next to those of every run."""
-    outputs = ["predictions.tsv", "report.html", DOME, *FIGURES]
+    outputs = ["predictions.tsv", "report.html", PAGE, DOME, *FIGURES]
     for folder in [""] if data.cv is None else ["", "fold-*/"]:
         outputs.append(f"{folder}split.tsv")
         outputs += training_outputs(folder, ("model.json",))

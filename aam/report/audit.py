@@ -198,8 +198,7 @@ def audit_table(audit: Audit, with_advice: bool = True, most: int | None = None)
         else:
             frame["remark"] = [REMARKS.get(danger, "") for danger in shown["danger"]]
         title = f"How well each column alone predicts {audit.target}"
-    rows = tuple(frame.itertuples(index=False, name=None))
-    return Table(title, tuple(frame), rows, "audit")
+    return Table(title, frame, "audit")
 
 
 def _scores(audit: Audit, rows: pd.DataFrame) -> pd.DataFrame:

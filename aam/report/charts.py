@@ -16,9 +16,10 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 import vl_convert
 
-from aam.evaluate.intervals import Interval, with_limits
+from aam.evaluate.intervals import Interval, number, with_limits
 from aam.files.atomic import atomic_file, write_text
 from aam.typing import Ints
 
@@ -62,20 +63,42 @@ Records = Iterable[Mapping[str, object]]
 Legend = Sequence[tuple[int, str]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of text under a title; the first column names the row. `name` is that of its kind."""
+    """A data frame under a title; its first column names the row.
+
+    Cells are text, numbers, or values with limits. A frame without names of columns has no header.
+    `name` is that of the kind of table.
+    """
 
     title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    frame: pd.DataFrame
     name: str = ""
 
     @property
-    def words(self) -> frozenset[int]:
-        """The columns that hold text; others hold numbers."""
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        has_names = not isinstance(self.frame.columns, pd.RangeIndex)
+        return tuple(map(str, self.frame.columns)) if has_names else ()
+
+    @cached_property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells as text."""
+        return [tuple(map(cell_text, row)) for row in self.frame.itertuples(index=False, name=None)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table for a page; ``words`` are the columns that hold text, others hold numbers."""
         columns = enumerate(zip(*self.rows, strict=True))
-        return frozenset(at for at, cells in columns if not all(map(NUMERIC.match, cells)))
+        words = [at for at, cells in columns if not all(map(NUMERIC.match, cells))]
+        parts = {"header": self.header, "rows": self.rows, "words": words}
+        return {"title": self.title, "name": self.name, **parts}
+
+
+def cell_text(value: object) -> str:
+    """The text of a cell of a table."""
+    if isinstance(value, Interval):
+        return with_limits(value)
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def printable(text: str) -> str:
@@ -85,7 +108,8 @@ def printable(text: str) -> str:
 
 def plain_lines(table: Table) -> list[str]:
     """A table for a terminal: the first column on the left, others on the right."""
-    cells = np.array([[printable(cell) for cell in row] for row in (table.header, *table.rows)])
+    rows = (table.header, *table.rows)
+    cells = np.array([[printable(cell) for cell in row] for row in rows])
     columns = [np.char.rjust(column, np.char.str_len(column).max()) for column in cells.T]
     columns[0] = np.char.ljust(cells[:, 0], np.char.str_len(cells[:, 0]).max())
     return [printable(table.title), *map("  ".join, zip(*columns, strict=True))]
@@ -165,6 +189,10 @@ class Figure:
         title, caption = escape(self.title), escape(self.caption)
         words = printable(f"<title>{title}</title><desc>{caption}</desc>")
         return _compact(vl_convert.vegalite_to_svg(chart)).replace(">", f">{words}", 1) + "\n"
+
+    def to_dict(self) -> dict[str, str]:
+        """The figure for a page."""
+        return {"title": self.title, "caption": self.caption, "svg": self.inline}
 
     @property
     def inline(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import altair as alt
 import numpy as np
+import pandas as pd
 import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
@@ -98,8 +99,8 @@ def _agreement(
     model = correlations.pop("the model")
     best, largest = max(correlations.items(), key=lambda pair: pair[1])
     title = f"Agreement with {metric} on {len(truth)} held-out samples"
-    header = ("", "Mantel", f"share of the {NEIGHBOURS} nearest neighbours")
-    table = Table(title, header, tuple(body), "agreement")
+    header = ["", "Mantel", f"share of the {NEIGHBOURS} nearest neighbours"]
+    table = Table(title, pd.DataFrame(body, columns=header), "agreement")
     warning = (
         f"The encoder's distances agree with {metric} less well than {best}, which needs no model "
         f"(Mantel {model:.2f} and {largest:.2f}). More samples of this region help most; they need "
@@ -153,7 +154,7 @@ def _base_table(
     for name, predicted in guesses.items():
         rows.append((name, f"{(predicted == tokens)[where].double().mean():.4f}"))
     title = f"Masked bases of {len(tokens)} ASVs absent from training"
-    return Table(title, ("", "accuracy"), tuple(rows), "agreement")
+    return Table(title, pd.DataFrame(rows, columns=["", "accuracy"]), "agreement")
 
 
 def _parts(study: Study, rows: Array) -> Iterator[tuple[str, Array]]:

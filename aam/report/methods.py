@@ -317,4 +317,4 @@ def dome_table(run: Description) -> list[Table]:
         for question, answer in answers.items()
     ]
     title = "Answers to the questions of DOME (Walsh et al. 2021)"
-    return [Table(title, (), tuple(rows), "dome")] if rows else []
+    return [Table(title, pd.DataFrame(rows), "dome")] if rows else []

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from aam.config import EvaluateConfig, FineTuneConfig, PretrainConfig
 from aam.options import IN_MEMORY, options_of, to_dict
 from aam.report.charts import Table
@@ -100,11 +102,11 @@ def provenance_tables(record: Record, seconds: float) -> list[Table]:
         if record.get("device")
         else machine,
     }
-    tables = [Table("Provenance", (), tuple(facts.items()))]
     changed = {name: value or "yes" for name, value in changed_options(record).items()}
-    tables.append(Table("Options that are not at their defaults", (), tuple(changed.items())))
     inputs = {name: _input(entry) for name, entry in record.get("inputs", {}).items()}
-    return [*tables, Table("Inputs", (), tuple(inputs.items()))]
+    titled = {"Provenance": facts, "Options that are not at their defaults": changed}
+    titled["Inputs"] = inputs
+    return [Table(title, pd.DataFrame(part.items())) for title, part in titled.items()]
 
 
 def repetition(record: Record) -> str:

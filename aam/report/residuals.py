@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,15 +211,19 @@ def parts_by(complete: TargetPredictions, name: str, values: Array | None) -> It
             yield Part(shown, f"in {shown}", complete.at(values == level))
 
 
-def _row(part: Part) -> tuple[str, ...]:
-    """The row of a part in a table."""
-    of = part.predictions
-    if of.labels:
-        cells = [with_limits(share_right(of))]
-    else:
-        error = number(float(of.errors.mean()))
-        cells = [with_limits(part.bias), error, with_limits(part.coverage)]
-    return (part.name, *cells, str(len(of.truth)), str(of.group_count))
+def _error_frame(parts: Sequence[Part]) -> pd.DataFrame:
+    """Error, coverage and size of each part."""
+    rows = []
+    for part in parts:
+        samples = part.predictions
+        size = {"samples": len(samples.truth), "groups": samples.group_count}
+        if samples.labels:
+            errors: dict[str, object] = {"accuracy": share_right(samples)}
+        else:
+            errors = {"prediction minus truth": part.bias}
+            errors |= {"absolute error": float(samples.errors.mean()), "coverage": part.coverage}
+        rows.append({"": part.name, **errors, **size})
+    return pd.DataFrame(rows)
 
 
 def error_tables(result: Evaluation) -> list[Table]:
@@ -229,25 +233,17 @@ def error_tables(result: Evaluation) -> list[Table]:
     complete, names = result.complete, result.names
     if not len(complete.truth):
         return []
-    whole = [] if complete.labels else [*parts_of_range(complete)]
-    batches = [*parts_by(complete, names.batch, complete.batch)]
-    error = ["prediction minus truth", "absolute error", "coverage"]
-    error = ["accuracy"] if complete.labels else error
+    parts = [] if complete.labels else [*parts_of_range(complete)]
+    parts += parts_by(complete, names.batch, complete.batch)
     tables = []
-    if len(whole) + len(batches) > 1:
-        rows = tuple(_row(part) for part in [*whole, *batches])
-        tables.append(
-            Table("Error by part of the samples", ("", *error, "samples", "groups"), rows, "parts")
-        )
+    if len(parts) > 1:
+        tables.append(Table("Error by part of the samples", _error_frame(parts), "parts"))
     if complete.groups is not None and 1 < complete.group_count < len(complete.truth):
         mean = pd.Series(complete.errors).groupby(complete.groups).mean()
         worst = mean.sort_values(ascending=False, kind="stable").index[:MOST_GROUPS]
-        rows = tuple(
-            _row(Part(str(level), "", complete.at(complete.groups == level))) for level in worst
-        )
-        rows = tuple(row[:-1] for row in rows)
-        title = f"The {len(rows)} values of {names.group} with the largest errors"
-        tables.append(Table(title, ("", *error, "samples"), rows, "groups"))
+        groups = [Part(str(x), "", complete.at(complete.groups == x)) for x in worst]
+        title = f"The {len(groups)} values of {names.group} with the largest errors"
+        tables.append(Table(title, _error_frame(groups).drop(columns="groups"), "groups"))
     return tables
 
 

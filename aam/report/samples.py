@@ -38,8 +38,7 @@ def _table(title: str, frame: pd.DataFrame, kind: str) -> list[str]:
     """Lines of the first rows of a frame of text."""
     rows = frame.head(MOST_ROWS).map(lambda text: shortened(str(text), LONGEST_ID))
     title = f"{title}: {len(frame)}" + f", the first {MOST_ROWS}" * (len(frame) > MOST_ROWS)
-    table = Table(title, tuple(frame), tuple(rows.itertuples(index=False, name=None)), kind)
-    return plain_lines(table)
+    return plain_lines(Table(title, rows, kind))
 
 
 def _mixture_lines(check: SampleCheck) -> list[str]:

@@ -28,7 +28,8 @@ from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_notes
 from aam.report.figures import loss_figures, read_epochs, surroundings
-from aam.report.page import ReportData, write_results
+from aam.report.files import write_results
+from aam.report.page import ReportData
 
 log = logging.getLogger("aam")
 

@@ -24,7 +24,9 @@ from aam.evaluate.intervals import number
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, make_predictions
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
-from aam.report.page import ReportData, report_html, tiles, write_results
+from aam.report.files import write_results
+from aam.report.page import ReportData, report_html
+from aam.report.tiles import tiles
 from aam.report.training import dropped_by_class
 from tests.data.studies import load_study
 from tests.evaluate.simulated import scored

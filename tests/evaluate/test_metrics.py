@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score as auc
 
 from aam.evaluate import metrics
 from aam.evaluate.metrics import regression_metrics, sorted_levels
-from aam.report.page import plain_json
+from aam.report.files import plain_json
 from tests.evaluate.simulated import measured
 
 

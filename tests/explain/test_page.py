@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import html
+import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from aam.errors import InputError
+from aam.evaluate.evaluation import Names
 from aam.evaluate.intervals import number
 from aam.explain.results import (
     Asvs,
@@ -18,13 +22,12 @@ from aam.explain.results import (
     explanation_figures,
     explanation_html,
     explanation_of,
-    features_html,
-    importances_html,
+    importances,
     taxa_tables,
     write_explanation,
 )
 from aam.report.charts import Figure
-from aam.report.page import ReportData, report_html, with_importances
+from aam.report.page import ReportData, page_data, page_html, read_page
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, make_asvs, make_effects
 from tests.report.test_figures import classes
 
@@ -81,14 +84,18 @@ def test_the_words_say_when_nothing_can_be_said():
     assert "no importance" in explained(truth=False).verdict()
 
 
-def test_the_report_of_a_run_takes_the_importances_again_and_again():
+def test_the_report_of_a_run_takes_the_importances_again_and_again(tmp_path):
     command = {"explain_command": "aam explain --model run"}
-    report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), **command))
+    result = replace(classes(), names=Names(explained(3).effects.spec.name))
+    data = page_data(ReportData("aam train", {}, {}, {}, (result,), **command))
+    (tmp_path / "report.json").write_text(json.dumps(data))
+    page = read_page(tmp_path / "report.json")
+    report = page_html(page)
+    assert report == page_html(data)
     assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
     assert "Not computed yet. This command adds it here" in report
-    importances = importances_html([explained(3)], [f"a note {HOSTILE}"], 4)
-    parts = importances, {"case": features_html(explained(3), 4)}
-    once = with_importances(report, *parts)
+    explanation = importances([explained(3)], [f"a note {HOSTILE}"], 4)
+    once = page_html(page, explanation)
     assert "Not computed yet" not in once
     # Next to the first figures, and not again below.
     assert len(re.findall("Importance by genus[^<]*</h3>", once)) == 1
@@ -98,7 +105,14 @@ def test_the_report_of_a_run_takes_the_importances_again_and_again():
     assert once.count('id="importances"') == 1
     assert "</span> run</pre>" not in once
     assert HOSTILE not in once
-    assert with_importances(once, *parts) == once
+    assert page_html(page, explanation) == once
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1', "\u0000"])
+def test_a_page_that_is_damaged_or_of_another_version_is_refused(tmp_path, text):
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(InputError, match=r"report\.json: is .*; train again, or use --output-dir"):
+        read_page(tmp_path / "report.json")
 
 
 LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")

@@ -12,7 +12,8 @@ from aam.config import AuditConfig
 from aam.predict.columns import make_column
 from aam.predict.leaks import Design, Score, share_decided
 from aam.report.audit import audit_table, sentences_of, warnings_of
-from aam.report.page import ReportData, report_html, summary_lines
+from aam.report.files import summary_lines
+from aam.report.page import ReportData, report_html
 from tests.report.test_figures import classes
 
 SAMPLES, FEATURES = 120, 40

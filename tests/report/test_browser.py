@@ -12,12 +12,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from aam.explain.results import explanation_html, features_html, importances_html
+from aam.explain.results import explanation_html, importances
 from aam.report.charts import Table
 from aam.report.encoder_quality import distances_figure
-from aam.report.page import ReportData, report_html, with_importances
+from aam.report.page import ReportData, page_data, page_html, report_html
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
 
@@ -54,26 +55,15 @@ def pages() -> dict[str, str]:
     explanation.
     """
     truth = distances()
-    header, row = (
-        ("", *(f"column {at}" for at in range(12))),
-        ("model", *["0.95 (0.9 to 0.97)"] * 12),
-    )
-    tables, figures = (
-        (Table("UniFrac", header, (row,) * 40, "agreement"),),
-        (distances_figure(truth, truth**2, "unifrac"),),
-    )
+    row = {"": "model", **{f"column {at}": "0.95 (0.9 to 0.97)" for at in range(12)}}
+    tables = (Table("UniFrac", pd.DataFrame([row] * 40), "agreement"),)
+    figures = (distances_figure(truth, truth**2, "unifrac"),)
     encoder = ReportData(
         "aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",)
     )
-    regression_page = report_html(
-        ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain")
-    )
+    run = ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain")
     return {
-        "regression": with_importances(
-            regression_page,
-            importances_html([explained(1)], ["a note"], 4),
-            {"age": features_html(explained(1), 4)},
-        ),
+        "regression": page_html(page_data(run), importances([explained(1)], ["a note"], 4)),
         "classification": report_html(
             ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))
         ),

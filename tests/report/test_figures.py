@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.metrics
 from scipy.sparse import csr_array
@@ -49,7 +50,9 @@ from aam.report.figures import (
     target_figures,
     worst_rows,
 )
-from aam.report.page import ReportData, worst_table, write_figures
+from aam.report.files import write_figures
+from aam.report.page import ReportData
+from aam.report.tables import worst_table
 from tests.evaluate.simulated import majority, median, predictions_of
 from tests.predict.test_learning_curve import curve
 
@@ -292,7 +295,9 @@ def test_training_and_validation_losses_are_the_same_sum(tmp_path: Path):
 
 
 def test_the_columns_of_a_plain_table_stand_below_each_other():
-    lines = plain_lines(Table("T", ("", "MAE"), (("the model", "1.00"), ("the median", "12.0"))))
+    lines = plain_lines(
+        Table("T", pd.DataFrame({"": ["the model", "the median"], "MAE": [1.0, 12.0]}))
+    )
     assert lines == ["T", "             MAE", "the model   1.00", "the median  12.0"]
 
 

@@ -16,8 +16,9 @@ from aam.evaluate.comparison import Baseline
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.predict.baselines import NEIGHBOURS
 from aam.predict.folds import _outputs
+from aam.report.files import write_results
 from aam.report.methods import REFERENCES, Description, dome, methods, references
-from aam.report.page import report_html, write_results
+from aam.report.page import report_html
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, two_classes
 from tests.report.test_provenance import RECORD

@@ -9,7 +9,8 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from aam.report.page import report_html, with_record
+from aam.report.files import with_record
+from aam.report.page import report_html
 from aam.report.provenance import command_line, provenance_tables, repetition
 from tests.report.test_report import HOSTILE, Page, data
 

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from aam.evaluate.comparison import MEDIAN, Baseline
@@ -20,17 +21,9 @@ from aam.evaluate.intervals import limits_text, number, with_limits
 from aam.evaluate.predictions import TargetPredictions
 from aam.report.charts import Table
 from aam.report.figures import target_figures
-from aam.report.page import (
-    TERMS,
-    ReportData,
-    introduction,
-    judged_samples,
-    report_html,
-    summary_lines,
-    tiles,
-    unit_of,
-    with_terms,
-)
+from aam.report.files import summary_lines
+from aam.report.page import TERMS, ReportData, introduction, report_html, with_terms
+from aam.report.tiles import judged_samples, tiles, unit_of
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, predictions_of, two_classes
 from tests.report.test_figures import classes
@@ -142,6 +135,9 @@ def numeric(name: str = "age", batches: int = 3) -> Evaluation:
     return evaluate_target(Names(name, "run", "subject"), given, [median(given)], repeats=20)
 
 
+AGREEMENT = pd.DataFrame({"": ["model", "8-mer Jaccard"], "Mantel": ["0.95", "0.958"]})
+
+
 def data(*targets: Evaluation) -> ReportData:
     return ReportData(
         title="aam train",
@@ -149,7 +145,7 @@ def data(*targets: Evaluation) -> ReportData:
         data={"samples": 40},
         split={"folds": "column fold"},
         targets=targets or (numeric(), classes(SITES)),
-        tables=(Table("UniFrac", ("", "Mantel"), (("model", "0.95"), ("8-mer Jaccard", "0.958"))),),
+        tables=(Table("UniFrac", AGREEMENT),),
         warnings=("a third of the ASVs were not seen in training",),
         dropped={"case": {"skin": (12, 10), "gut": (10, 10)}},
         configuration={"lr": 0.001, "table": Path("table.biom")},
@@ -283,7 +279,7 @@ def hostile() -> ReportData:
         results,
         title=HOSTILE,
         task={HOSTILE: HOSTILE},
-        tables=(Table(HOSTILE, found, (found,)),),
+        tables=(Table(HOSTILE, pd.DataFrame({HOSTILE: [HOSTILE]})),),
         targets=tuple(replace(one, **about) for one in results.targets),
         warnings=found,
         configuration={HOSTILE: [HOSTILE]},

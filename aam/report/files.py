@@ -1,0 +1,148 @@
+"""The files of a report, and what a terminal shows of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import re
+import textwrap
+import time
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from aam.engine.run import read_record
+from aam.evaluate.comparison import full_baselines
+from aam.evaluate.evaluation import Evaluation
+from aam.evaluate.intervals import Metrics, with_limits
+from aam.evaluate.metrics import TITLES
+from aam.files.atomic import write_text
+from aam.files.output_folder import DOME, PAGE, RUN
+from aam.report.audit import advice_of, warnings_of
+from aam.report.charts import plain_lines, printable
+from aam.report.methods import dome
+from aam.report.page import ReportData, all_warnings, page_data, page_html
+from aam.report.tiles import judged_samples, unit_of
+
+log = logging.getLogger("aam")
+
+# Maximum number of cautions on a terminal, which has so many columns; the report has all.
+MOST_CAUTIONS, WIDTH = 4, 80
+
+
+def plain_json(value: object) -> object:
+    """Convert nested dicts of numbers for JSON: NaN and infinity become null."""
+    if isinstance(value, dict):
+        return {name: plain_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _values(metrics: Metrics) -> dict[str, float]:
+    return {name: metric.value for name, metric in metrics.items()}
+
+
+def _target_json(result: Evaluation) -> dict[str, object]:
+    """Entry of one target in metrics.json."""
+    tests, rivals, parts = {}, result.comparisons, {}
+    for rival in rivals:
+        p = {"p": rival.p, "corrected_p": rival.corrected_p}
+        tests[rival.name] = {"difference": vars(rival.difference), **p}
+    for level, (count, values) in result.batches.items():
+        parts[level] = {"samples": count, **_values(values)}
+    return {
+        "subset": result.subset,
+        "metrics": {name: vars(metric) for name, metric in result.metrics.items()},
+        "folds": {fold: _values(values) for fold, (_, values) in result.folds.items()},
+        "parts": {result.names.batch: parts} if parts else {},
+        "intervals": {name: vars(metric) for name, metric in result.coverage.items()},
+        "baselines": {rival.name: _values(rival.metrics) for rival in rivals},
+        "tests": tests,
+        "verdict": list(result.verdict.sentences),
+    }
+
+
+def write_figures(folder: Path, results: ReportData) -> None:
+    """Write each figure of a report as SVG and PNG; those of several targets each in a folder of
+    its own.
+    """
+    placed = {folder: [*results.encoder_figures, *results.curves]}
+    for at, result in enumerate(results.targets, 1):
+        name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
+        place = folder / f"{at}-{name}" if len(results.targets) > 1 else folder
+        placed[place] = [*placed.get(place, []), *results.figures_of_target[result.names.target]]
+    for place, figures in placed.items():
+        for figure in figures:
+            place.mkdir(parents=True, exist_ok=True)
+            figure.write(place)
+
+
+def _target_lines(result: Evaluation) -> list[str]:
+    """Lines about one target: metric, best baseline, verdict."""
+    key, target = result.key, result.names.target
+    unit, value = unit_of(target) if key == "mae" else "", with_limits(result.metrics[key])
+    lines = [f"{target}: {TITLES[key]} {value}{unit}; {judged_samples(result)}"]
+    if full := full_baselines(result.comparisons):
+        best = f"{full[0].name}, {with_limits(full[0].metrics[key])}"
+        lines.append(f"  best baseline: {best}{unit}")
+    lines.append(f"  verdict: {result.verdict.sentences[0]}")
+    cautions = result.verdict.cautions
+    lines += [f"  note: {caution}" for caution in cautions[:MOST_CAUTIONS]]
+    if len(cautions) > MOST_CAUTIONS:
+        lines.append(f"  {len(cautions) - MOST_CAUTIONS} more notes are in the report")
+    return lines
+
+
+def summary_lines(results: ReportData) -> list[str]:
+    """Lines of a run for the terminal: results, warnings, and tables of a pretrained encoder."""
+    lines = [results.title]
+    for result in results.targets:
+        if (audit := results.audits.get(result.names.target)) is not None:
+            lines += [f"warning: {sentence}" for sentence in warnings_of(audit)]
+        lines += _target_lines(result)
+    lines += [f"warning: {warning}" for warning in all_warnings(results)]
+    wrap = textwrap.TextWrapper(WIDTH, subsequent_indent="    ", break_on_hyphens=False).wrap
+    wrapped = [part for line in lines for part in wrap(printable(line))]
+    return [*wrapped, *(line for table in results.tables for line in plain_lines(table))]
+
+
+def with_record(results: ReportData, folder: Path) -> ReportData:
+    """Add the run.json of a folder, if there is one, and the time since its start."""
+    if not (folder / RUN).is_file():
+        return results
+    record, seconds = read_record(folder / RUN), 0.0
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        started = datetime.strptime(record["started"], "%Y-%m-%dT%H:%M:%S%z")
+        seconds = max(time.time() - started.timestamp(), 0.0)
+    return replace(results, record=record, seconds=seconds)
+
+
+def write_results(folder: Path, results: ReportData) -> None:
+    """Write report.html, figures/, dome.json and metrics.json, and log what matters.
+
+    If `aam explain` may add importances to the page, what it shows is written to report.json.
+    """
+    results = with_record(results, folder)
+    page = page_data(results)
+    write_text(folder / "report.html", page_html(page))
+    if results.explain_command:
+        write_text(folder / PAGE, json.dumps(page, ensure_ascii=False) + "\n")
+    write_figures(folder / "figures", results)
+    if answers := dome(results.description):
+        write_text(folder / DOME, json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+    targets = {result.names.target: _target_json(result) for result in results.targets}
+    for name, curve in results.learning_curves.items():
+        targets[name]["learning_curve"] = curve.points.to_dict("records")
+    for name, audit in results.audits.items():
+        frame = audit.frame.assign(advice=advice_of(audit))
+        targets[name]["audit"] = frame.to_dict("records")
+    tables = {}
+    for table in results.tables:
+        tables[table.title] = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1)
+    write_text(folder / "metrics.json", f"{text}\n")
+    for line in summary_lines(results):
+        log.info("%s", line)
