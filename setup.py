@@ -42,7 +42,7 @@ class BuildWithPrograms(build_py):
             return
         self.run_command("egg_info")
         for name in self.get_finalized_command("egg_info").filelist.files:
-            if Path(name).parts[0] in BUNDLED:
+            if Path(name).parts[0] in BUNDLED and "tests" not in Path(name).parts:
                 target = Path(self.build_lib, "aam", "bundled", name)
                 self.mkpath(str(target.parent))
                 self.copy_file(name, str(target))

@@ -31,7 +31,10 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 def modules() -> dict[Path, ast.Module]:
     """Syntax tree of every module of the package, the examples and the benchmarks."""
     paths = sorted(
-        path for folder in (PACKAGE, EXAMPLES, BENCHMARKS) for path in folder.rglob("*.py")
+        path
+        for folder in (PACKAGE, EXAMPLES, BENCHMARKS)
+        for path in folder.rglob("*.py")
+        if "tests" not in path.parts
     )
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 

@@ -37,7 +37,7 @@ SOURCES = ("aam", "containers", "slurm", *BUILD_FILES)
 # sources of it.
 PLUGIN = ROOT / "plugins" / "aam-16s"
 # Images next to the definitions, caches, and what an installed package holds twice.
-LEFT_OUT = re.compile(r"\.(pyc|sif(\.[\w.]+)?|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
+LEFT_OUT = re.compile(r"\.(pyc|sif(\.[\w.]+)?|squashfs|oci\.tar)$|/(\.[^/]*|(bundled|tests)/.*)$")
 
 
 def version() -> str:

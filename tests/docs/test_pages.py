@@ -93,7 +93,7 @@ def test_sessions_and_files_exist(page):
     sessions = re.findall(r"(?m)^def (\w+)\(session", (ROOT / "noxfile.py").read_text())
     assert set(re.findall(r"nox -s ([a-z_0-9]+)", text)) <= set(sessions)
     built = r"(aam-(rocm|cuda|cpu)\.(sif|sif\.json|squashfs)|\{|\*)"
-    for name in re.findall(r"`((?:containers|tests)/[\w./{},-]+)`", text):
+    for name in re.findall(r"`((?:benchmarks|containers|examples|slurm|tests)/[\w./{},-]+)`", text):
         assert re.search(built, name) or (ROOT / name).exists(), name
 
 

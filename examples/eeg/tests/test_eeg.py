@@ -53,7 +53,7 @@ from tests.engine.conftest import Doubling, options, same
 from tests.programs import with_sources
 from tests.refusals import refusal
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from containers.lib.image_tests import copy_sources
 from tests.programs import run_program
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 OFFLINE = str(ROOT / "tests" / "offline")
 GUEST = "aam-guest"
 

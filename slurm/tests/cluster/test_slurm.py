@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from aam.data.simulate import simulate
-from tests.cluster.conftest import HERE, ROOT, environment
+from slurm.tests.cluster.conftest import HERE, ROOT, environment
 from tests.programs import run_program, write_program
 
 pytestmark = pytest.mark.cluster
@@ -41,7 +41,7 @@ ENDED = "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY BOOT_FAIL DE
 
 
 def local_slurm():
-    """Return the module of tests/cluster/local-slurm."""
+    """Return the module of slurm/tests/cluster/local-slurm."""
     loader = importlib.machinery.SourceFileLoader("local_slurm", str(HERE / "local-slurm"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("local_slurm", loader))
     sys.modules["local_slurm"] = module
@@ -264,7 +264,7 @@ def profile(site: Site, name: str) -> tuple[str, dict[str, str]]:
 
 
 def test_scripts_pass_shellcheck_and_sbatch(site):
-    committed = [*(ROOT / "slurm").glob("*.sh"), *(ROOT / "tests/golden/slurm").glob("*.sh")]
+    committed = [*(ROOT / "slurm").glob("*.sh"), *(ROOT / "slurm/tests/golden").glob("*.sh")]
     assert len(committed) == 10
     scripts = [path.read_text() for path in committed]
     generate = ("python3", ROOT / "slurm" / "generate")

@@ -19,7 +19,7 @@ import pytest
 
 from containers.lib.files import revision
 from containers.lib.wheels import wheel_folders
-from tests.cluster.conftest import GUEST, ROOT, check_out, environment
+from slurm.tests.cluster.conftest import GUEST, ROOT, check_out, environment
 from tests.programs import run_program
 
 pytestmark = pytest.mark.cluster

@@ -17,7 +17,7 @@ import pytest
 from containers.lib import image_tests
 from containers.lib.enter import inner_environment
 from containers.lib.wheels import source_digest
-from tests.containers.conftest import record
+from containers.tests.conftest import record
 from tests.programs import absent, run_program, write_program
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +190,7 @@ def test_every_gpu_test_must_have_run(tmp_path):
 def test_the_copy_holds_the_tests_and_no_images(tmp_path):
     image_tests.copy_sources(tmp_path, image_tests.INSTALLED)
     assert not (tmp_path / "aam").exists(), "the image's own aam is imported"
-    assert (tmp_path / "tests" / "conftest.py").exists()
+    assert (tmp_path / "conftest.py").exists()
     assert (tmp_path / "pyproject.toml").read_bytes() == (ROOT / "pyproject.toml").read_bytes()
     assert [path.name for path in tmp_path.rglob("*.sif")] == []
     assert not (tmp_path / ".venv").exists()

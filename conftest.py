@@ -24,7 +24,7 @@ from jaxtyping import install_import_hook
 
 from tests.programs import run_program, with_sources
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parent
 OFFLINE = str(ROOT / "tests" / "offline")
 
 # Those of this process; none where the system does not say.
@@ -51,15 +51,14 @@ settings.load_profile("aam")
 
 
 # What these test is not in an image: the building of images, job scripts, pages, the code's style.
-SOURCES = ("cluster", "containers", "docs", "slurm", "test_architecture.py")
+SOURCES = ("containers", "slurm", "tests/docs", "tests/test_architecture.py")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need the sources of this repository."""
     for item in items:
-        folder = Path(__file__).parent
-        if item.path.is_relative_to(folder) and item.path.relative_to(folder).parts[0] in SOURCES:
+        if any(item.path.is_relative_to(ROOT / source) for source in SOURCES):
             item.add_marker(pytest.mark.sources)
 
 

@@ -58,7 +58,9 @@ def test_sources_in_the_source_distribution_and_programs_in_the_wheel(packages):
         for folder in (unpacked, packages / "sources")
     )
     assert kept == sources
+    tests = ("containers/tests/", "slurm/tests/")
     bundled = {name for name in sources if name.startswith(("containers/", "slurm/"))}
+    bundled = {name for name in bundled if not name.startswith(tests)}
     expected = {name for name in sources if name.startswith("aam/")}
     expected |= {f"aam/bundled/{name}" for name in (*bundled, *BUNDLED)}
     found = {name for name in files(packages / "installed") if ".dist-info/" not in name}

@@ -31,12 +31,12 @@ from examples.htft.language import LanguageModel
 from examples.htft.sketch import CountSketch, Srht, hadamard
 from examples.htft.student import Student
 from examples.htft.task import Data, StudentTask
+from examples.htft.tests.htft_ranks import make_trainer, random_windows, small_options
 from examples.htft.windows import Capture, read_windows, write_windows
-from tests.examples.htft_ranks import make_trainer, random_windows, small_options
 from tests.programs import run_program, with_sources
 from tests.refusals import refusal
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RANKS = Path(__file__).parent / "htft_ranks.py"
 
 

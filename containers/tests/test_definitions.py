@@ -233,10 +233,11 @@ def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(tmp_path):
 
 # --- the programs ------------------------------------------------------------------------------
 
-SCRIPTS = [*CONTAINERS.rglob("*.py"), *(CONTAINERS / name for name in ("build", "run", "test"))]
+SCRIPTS = [path for path in CONTAINERS.rglob("*.py") if "tests" not in path.parts]
+SCRIPTS += [*(CONTAINERS / name for name in ("build", "run", "test"))]
 SCRIPTS += [*(ROOT / "slurm" / "jobs").glob("*.py"), ROOT / "slurm" / "generate"]
 CLUSTER = ("install-apptainer", "local-slurm", "make-base")
-SCRIPTS += [ROOT / "tests" / "cluster" / name for name in CLUSTER]
+SCRIPTS += [ROOT / "slurm" / "tests" / "cluster" / name for name in CLUSTER]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

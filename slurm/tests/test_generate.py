@@ -20,9 +20,9 @@ from unittest import mock
 import pytest
 
 from containers.lib.errors import InputError
+from containers.tests.conftest import record
 from slurm.jobs import options, site, workflow
 from slurm.jobs.request import KINDS
-from tests.containers.conftest import record
 from tests.programs import absent, run_program, write_program
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +140,7 @@ def test_committed_scripts_are_the_generators_output(name, tmp_path):
     environment = {"PATH": os.environ["PATH"], **(GENERIC_SITE if name == "generic" else {})}
     words = ("examples", "--site", name, "--output", tmp_path)
     run_program(sys.executable, ROOT / "slurm" / "generate", *words, env=environment)
-    golden = ROOT / ("slurm" if name == "cosmos" else "tests/golden/slurm")
+    golden = ROOT / ("slurm" if name == "cosmos" else "slurm/tests/golden")
     paths = [path for path in golden.glob("*.sh") if path.name != "lib.sh"]
     committed = {path.name: path.read_text() for path in paths}
     assert len(committed) == (8 if name == "cosmos" else 1)
