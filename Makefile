@@ -111,7 +111,7 @@ results: setup ## train the runs of docs/results.md in demo/results and print it
 	$(ENV) docs/results.py demo/results
 
 bench: setup ## compare the speed with a plain implementation, scikit-bio and ssu (aam profile step measures this device)
-	$(ENV) -m benchmarks rivals $(ARGS)
+	$(ENV) -m benchmarks speed $(ARGS)
 
 encoder: setup ## train an encoder like 16s-v4 into plugins/aam-16s, from the studies in DATA, into OUT (MAFFT and FastTree; hours)
 	$(ENV) -m aam_16s.recipe "$(DATA)" "$(OUT)" plugins/aam-16s/aam_16s/recipe/16s-v4.md

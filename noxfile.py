@@ -216,8 +216,8 @@ def audit(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Measure aam beside its rivals on the device of this machine."""
-    session.run(environment(session), "-m", "benchmarks", "rivals", *session.posargs, external=True)
+    """Compare the speed of aam with other programs on the device of this machine."""
+    session.run(environment(session), "-m", "benchmarks", "speed", *session.posargs, external=True)
 
 
 # --- SLURM -------------------------------------------------------------------------------------

@@ -1,3 +1,3 @@
-"""Comparisons with rivals: the plain implementation, scikit-bio, ssu, one process and two (make
-bench).
+"""Comparisons with other programs: the plain implementation, scikit-bio, ssu, one process and two
+(make bench).
 """

@@ -1,4 +1,4 @@
-"""The program: ``python -m benchmarks rivals``."""
+"""The program: ``python -m benchmarks speed``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from aam.cli import Command, Program, main
 PROGRAM = Program(
     "benchmarks",
     {
-        "rivals": Command(
-            "RivalsConfig",
-            "rivals:compare_with_rivals",
-            "aam compared with other programs",
-            "benchmarks",
+        "speed": Command(
+            "SpeedConfig", "speed:compare_speed", "speed of aam and of other programs", "benchmarks"
         )
     },
 )

@@ -9,11 +9,11 @@ from pydantic.dataclasses import dataclass
 
 from aam.options import STRICT, DeviceConfig, ObservedConfig, PositiveInt, option
 
-Rival = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
+Case = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
 
 
 @dataclass(frozen=True, config=STRICT)
-class RivalsConfig(DeviceConfig, ObservedConfig):
+class SpeedConfig(DeviceConfig, ObservedConfig):
     """Compare the speed of aam with others: the plain implementation, scikit-bio, ssu, several
     processes.
     """
@@ -27,7 +27,7 @@ class RivalsConfig(DeviceConfig, ObservedConfig):
     tree: Path | None = option(
         None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True
     )
-    cases: tuple[Rival, ...] = option(
+    cases: tuple[Case, ...] = option(
         ("dense", "dense-nucleotide", "unifrac"),
         "What is measured, each in a process of its own; processes (two and four compared with "
         "one) and unlabelled (of AAM_BENCH_DATA) take long; report is the time from predictions "

@@ -30,7 +30,7 @@ from aam.files.output_folder import check_output_file
 from aam.options import RunConfig, files_read
 from aam.training.decisions import make_steps
 from aam.training.pretrain import AmpliconTask
-from benchmarks.config import RivalsConfig
+from benchmarks.config import SpeedConfig
 
 Measurements = dict[str, Any]
 # What a case runs, or why it cannot.
@@ -71,7 +71,7 @@ def _run_apart(name: str, work: Callable[[], Measurements]) -> Measurements:
 
 
 @contextlib.contextmanager
-def inputs(config: RivalsConfig) -> Iterator[tuple[Path, Path | None]]:
+def inputs(config: SpeedConfig) -> Iterator[tuple[Path, Path | None]]:
     """Table and tree: as asked for, else `oral-age` of the benchmark data, else a simulated
     study.
     """
@@ -89,8 +89,8 @@ def inputs(config: RivalsConfig) -> Iterator[tuple[Path, Path | None]]:
 
 
 def run_cases(
-    config: RivalsConfig,
-    cases: Callable[[RivalsConfig, Path, Path | None], Mapping[str, Work]],
+    config: SpeedConfig,
+    cases: Callable[[SpeedConfig, Path, Path | None], Mapping[str, Work]],
     describe: Callable[[Measurements], str],
 ) -> None:
     """Run the cases on this device, print their measurements and write them as JSON.

@@ -1,5 +1,5 @@
-"""What each comparison runs: `aam` and its rival in one process, in turn where they are
-processes.
+"""What each comparison of speed runs: `aam` and another program in one process, in turn where they
+are processes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.options import RunConfig, RuntimeConfig
-from benchmarks.config import RivalsConfig
+from benchmarks.config import SpeedConfig
 from benchmarks.harness import Measurements, Work, run_cases, time_training
 from benchmarks.plain import PlainTask
 from benchmarks.ranks import time_ranks
@@ -39,7 +39,7 @@ def _unifrac(table: Path, tree: Path, runtime: RuntimeConfig) -> Measurements:
     return compare_unifrac(table, tree, runtime)
 
 
-def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[str, Work]:
+def speed_cases(config: SpeedConfig, table: Path, tree: Path | None) -> dict[str, Work]:
     """The function of each case, or why it cannot run."""
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
     few = max(config.repeats // 3, 1)
@@ -65,7 +65,7 @@ def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[st
     return cases
 
 
-def describe_rival(measurements: Measurements) -> str:
+def describe_case(measurements: Measurements) -> str:
     """Return a line about a case, for people."""
     if "ways" in measurements:
         speed = measurements["ways"]["one"]["samples_per_s"]["p50"]
@@ -97,8 +97,8 @@ def describe_rival(measurements: Measurements) -> str:
     return speed if ratio is None else f"{speed}; {ratio:.1f} times the plain implementation's"
 
 
-def compare_with_rivals(config: RivalsConfig) -> None:
+def compare_speed(config: SpeedConfig) -> None:
     """Run the comparisons, print their measurements and write them as JSON; raises as
     `run_cases`.
     """
-    run_cases(config, rival_cases, describe_rival)
+    run_cases(config, speed_cases, describe_case)

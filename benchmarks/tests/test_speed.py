@@ -15,12 +15,12 @@ from aam.config import PretrainConfig
 from aam.errors import InputError
 from aam.options import RuntimeConfig
 from aam.training.decisions import make_steps
-from benchmarks.config import RivalsConfig
+from benchmarks.config import SpeedConfig
 from benchmarks.plain import PlainTask, every_slot
 from benchmarks.processes import time_process
 from benchmarks.ranks import time_ranks
 from benchmarks.report import time_report
-from benchmarks.rivals import compare_with_rivals, describe_rival
+from benchmarks.speed import compare_speed, describe_case
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
     output = tmp_path / "here.json"
     options = {"cases": ("dense",), "repeats": 3, "device": "cpu", "threads": 1, "output": output}
     files = {"table": study / "table.biom", "tree": study / "tree.nwk"}
-    compare_with_rivals(RivalsConfig(**files, **options))
+    compare_speed(SpeedConfig(**files, **options))
     measured = json.loads(output.read_text())["cases"]["dense"]
     assert measured["ratio"] > 0
     assert "times the plain implementation's" in capsys.readouterr().out
@@ -98,7 +98,7 @@ def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
 def test_ranks_are_shown_by_their_ratio():
     one = {"samples_per_s": {"p50": 100.0}, "ratio": {"p50": 1.0, "low": 1.0, "high": 1.0}}
     apart = {"samples_per_s": {"p50": 170.0}, "ratio": {"p50": 1.7, "low": 1.6, "high": 1.8}}
-    line = describe_rival({"ways": {"one": one, "2 apart": apart}})
+    line = describe_case({"ways": {"one": one, "2 apart": apart}})
     assert line.endswith("; 2 apart 1.70x (1.60 to 1.80)")
 
 
