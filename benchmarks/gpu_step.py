@@ -1,4 +1,4 @@
-"""A training step on a GPU: eager, on shelves, captured, compiled. Parts of five minutes each.
+"""A training step on a GPU: eager, padded, captured, compiled. Parts of five minutes each.
 
 ``python -m benchmarks.gpu_step PART --table T.biom --tree T.nwk`` prints a table and adds PART
 (``default``, ``wide`` or ``widest``) to docs/benchmarks/DEVICE.json after each case. Each case runs
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
-from aam.data.batch import Shelved
+from aam.data.batch import PaddedBatch
 from aam.device.distributed import SINGLE
 from aam.device.measure import synchronize
 from aam.device.platform import Facts, choose_device, device_name
@@ -57,7 +57,7 @@ CASES = (
     Case("eager", False, False, False, 4),
     Case("captured", True, True, False, 2),
     Case("captured, compiled", True, True, True, 4),
-    Case("shelves", True, False, False, 4),
+    Case("bins", True, False, False, 4),
 )
 COMPILER = "inductor"
 # Seconds of a part and of a case, and the least that a case is started with.
@@ -83,12 +83,12 @@ class Way:
     steps: PretrainingSteps
     take: Callable[..., StepOutcome]
 
-    def batches(self) -> Iterator[Shelved]:
+    def batches(self) -> Iterator[PaddedBatch]:
         """Yield batches, epoch after epoch."""
         epochs = (self.steps.task.batches(epoch, 0) for epoch in itertools.count(1))
         return itertools.chain.from_iterable(epochs)
 
-    def step(self, batch: Shelved, number: int) -> None:
+    def step(self, batch: PaddedBatch, number: int) -> None:
         """Take one step."""
         steps = self.steps
         window = [MicroBatch(steps.task.prepare(batch, number), number)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aam.data.batch import Batch, Masks, Shelved, on_shelves
+from aam.data.batch import Batch, Masks, PaddedBatch, pad_batch
 from aam.training.losses import make_masks
 from aam.training.pretrain import AmpliconTask, Layout
 
@@ -34,7 +34,7 @@ def every_slot(batch: Batch) -> Batch:
 class PlainLayout(Layout):
     """Lays out batches with a row for each slot."""
 
-    def __call__(self, batch: Batch, number: int) -> Shelved:
+    def __call__(self, batch: Batch, number: int) -> PaddedBatch:
         """Return a batch laid out; `number` is its number in the run."""
         plain = every_slot(batch)
         masks = make_masks(plain, self.train, self.seed, number)
@@ -43,7 +43,7 @@ class PlainLayout(Layout):
             _, distinct = np.unique(masks.tokens.numpy(), axis=0, return_index=True)
             rows = torch.from_numpy(np.sort(distinct))
             masks = Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
-        return on_shelves(plain, masks, self.capacities)
+        return pad_batch(plain, masks, self.capacities)
 
 
 class PlainTask(AmpliconTask):

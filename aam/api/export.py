@@ -23,7 +23,7 @@ from aam.data.batch import Batch
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.errors import InputError, RunError, import_extra, shown
-from aam.model.layers import OnShelves
+from aam.model.layers import SequenceBins
 from aam.model.sample import Slots
 from aam.options import not_none, to_dict
 from aam.predict.blend import specs_in_order
@@ -86,8 +86,8 @@ class ExportedNetwork(nn.Module):
         full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
         _, asvs = network.asv(full, True)
         row = torch.arange(samples, device=asv.device)[:, None].expand(samples, size).flatten()
-        on = OnShelves(((samples, size),), counts.flatten() > 0)
-        slots = Slots(asv.flatten(), row, counts.flatten(), on)
+        bins = SequenceBins(((samples, size),), counts.flatten() > 0)
+        slots = Slots(asv.flatten(), row, counts.flatten(), bins)
         read = network.sample(asvs, slots)[1] + network.sample.contents(asvs, slots)
         if not self.targets.specs:
             return read, asvs
@@ -140,7 +140,7 @@ def output_names(saved: SavedModel) -> list[str]:
 def network_outputs(saved: SavedModel, inputs: Inputs) -> list[Tensor]:
     """Outputs of the network itself, decoded like predictions."""
     sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
-    outputs = saved.required_network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
+    outputs = saved.required_network(Batch(**inputs, sizes=sizes, has_short_asvs=True))  # type: ignore[arg-type]
     if not saved.targets.specs:
         return [outputs.samples, outputs.asvs]
     numbers: Any = ()

@@ -1,9 +1,8 @@
-"""The batch: what the loader makes of samples, and its layout on shelves of one flat buffer, which
-a network reads.
+"""The batch that the loader makes of samples, and the padded batch that a network reads.
 
 Legend for shapes everywhere: B samples, S ASVs per sample, U unique ASVs, L nucleotides, D width,
 K class targets, C categorical columns, N numeric covariates. With several ranks, all_B and all_U
-are the samples and unique ASVs of all of them. On shelves there are T slots of ASVs in all samples
+are the samples and unique ASVs of all of them. A padded batch has T slots of ASVs in all samples
 and M masked copies of ASVs.
 """
 
@@ -102,7 +101,7 @@ class AnyBatch:
     pairs : float64 [1], optional
         With several ranks that encode the ASVs of their own samples: pairs of a sample of this rank
         and another one, each counted half.
-    padded : bool
+    has_short_asvs : bool
         Whether a row of `tokens` may be shorter than L.
     sample_ids : tuple of str
     ranks : Ranks
@@ -118,7 +117,7 @@ class AnyBatch:
     reference: Float[Tensor, "B E"] | None = None
     column: Int64[Tensor, " all_U"] | None = None
     pairs: Float[Tensor, " 1"] | None = None
-    padded: bool = False
+    has_short_asvs: bool = False
     sample_ids: tuple[str, ...] = ()
     ranks: Ranks = field(default_factory=Ranks)
 
@@ -170,7 +169,7 @@ class AnyBatch:
         return views
 
 
-class Packed(NamedTuple):
+class BatchBytes(NamedTuple):
     """A batch on its way between processes: one array of bytes, and what is no tensor.
 
     Attributes
@@ -179,7 +178,7 @@ class Packed(NamedTuple):
     layout : dict
         Type and shape of each tensor, in the order of the buffer.
     kind : type
-        `Batch` or `Shelved`.
+        `Batch` or `PaddedBatch`.
     rest : dict
         Its other fields.
     """
@@ -190,7 +189,7 @@ class Packed(NamedTuple):
     rest: dict[str, Any]
 
     @classmethod
-    def of(cls, batch: AnyBatch) -> Packed:
+    def of(cls, batch: AnyBatch) -> BatchBytes:
         """Pack a batch."""
         tensors = batch.tensors()
         layout = {name: (value.dtype, tuple(value.shape)) for name, value in tensors.items()}
@@ -238,16 +237,16 @@ class Batch(AnyBatch):
     sizes: tuple[int, ...] = ()
 
 
-# --- the layout on shelves ------------------------------------------------------------------------
+# --- the padded batch ----------------------------------------------------------------------------
 
-# Samples and slots of each sample, shelf by shelf; samples come largest first.
-Shelves = tuple[tuple[int, int], ...]
+# Samples and slots of each sample, bin by bin: samples of similar size lie in one bin.
+Bins = tuple[tuple[int, int], ...]
 
-# Shelves of a batch that is laid out exactly, each cut to its own largest sample.
-EXACT_SHELVES = 4
-# Where shelves of constant capacity end, in shares of the batch.
+# Bins of a batch that is laid out exactly, each cut to its own largest sample.
+EXACT_BINS = 4
+# Where bins of constant capacity end, in shares of the batch.
 ENDS = (1 / 16, 1 / 4, 1 / 2, 1.0)
-# Share of the batches that fit their shelves, and the number of batches that are looked at.
+# Share of the batches that fit their bins, and the number of batches that are looked at.
 FITTING, BATCHES = 0.995, 64
 # Capacities are multiples of these; buckets of distinct ASVs are a share of the mean apart.
 SLOT_STEP, ASV_STEP, BUCKET = 8, 32, 1 / 8
@@ -285,29 +284,29 @@ class Capacities(NamedTuple):
 
     Attributes
     ----------
-    shelves : tuple of (samples, slots)
+    bins : tuple of (samples, slots)
     asvs : tuple of (distinct ASVs, masked copies)
         Buckets in ascending order; a batch takes the first that it fits.
     length : int
         Nucleotides of the longest ASV.
     """
 
-    shelves: Shelves
+    bins: Bins
     asvs: tuple[tuple[int, int], ...]
     length: int
 
     def bucket(self, sizes: Sequence[int], asvs: int, masked: int) -> tuple[int, int] | None:
         """Return the bucket of a batch; None where it overflows every capacity."""
-        starts = np.cumsum([0, *(samples for samples, _ in self.shelves)]).tolist()
-        limits = zip(starts, self.shelves, strict=False)
+        starts = np.cumsum([0, *(samples for samples, _ in self.bins)]).tolist()
+        limits = zip(starts, self.bins, strict=False)
         if len(sizes) > starts[-1] or any(max(sizes[at:], default=0) > n for at, (_, n) in limits):
             return None
         return next((most for most in self.asvs if asvs <= most[0] and masked <= most[1]), None)
 
 
 @dataclass(frozen=True)
-class Shelved(AnyBatch):
-    """A batch as a network reads it: shelf after shelf, the slots of its samples one after another.
+class PaddedBatch(AnyBatch):
+    """A batch as a network reads it, padded to the slots of its bins in one flat buffer.
 
     Dummies fill constant capacities: slots without reads, samples of one read whose distances and
     targets are missing, ASVs that no sample has, masked copies without predictions. They have no
@@ -327,7 +326,7 @@ class Shelved(AnyBatch):
         The masked bases, 0 to 3, and `IGNORED` elsewhere.
     copied : tuple of int
         Columns in the table of the ASVs with masked copies, on the host.
-    shelves : tuple of (samples, slots)
+    bins : tuple of (samples, slots)
     is_constant : bool
         Whether the shape is that of constant capacities.
     """
@@ -339,7 +338,7 @@ class Shelved(AnyBatch):
     hidden: Bool[Tensor, " T"] | None = None
     bases: Int64[Tensor, "M L"] | None = None
     copied: tuple[int, ...] = ()
-    shelves: Shelves = ()
+    bins: Bins = ()
     is_constant: bool = False
 
     @property
@@ -350,17 +349,17 @@ class Shelved(AnyBatch):
     def shape(self) -> tuple[object, ...]:
         """Key shared by batches of one shape."""
         sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
-        return (*sizes, self.shelves, self.padded)
+        return (*sizes, self.bins, self.has_short_asvs)
 
 
-def slots_of_shelves(shelves: Shelves) -> int:
-    """Return the slots of all samples on shelves."""
-    return sum(samples * length for samples, length in shelves)
+def slot_count(bins: Bins) -> int:
+    """Return the number of slots of all samples."""
+    return sum(samples * length for samples, length in bins)
 
 
-def exact_shelves(sizes: Sequence[int]) -> Shelves:
-    """Return shelves without dummies, each cut to its own largest sample."""
-    step = -(-len(sizes) // EXACT_SHELVES)
+def exact_bins(sizes: Sequence[int]) -> Bins:
+    """Return bins without dummies, each cut to its own largest sample."""
+    step = -(-len(sizes) // EXACT_BINS)
     starts = range(0, len(sizes), step)
     return tuple((min(step, len(sizes) - start), max(sizes[start], 1)) for start in starts)
 
@@ -384,30 +383,30 @@ def fit_capacities(
     for batch, of_batch in enumerate(sizes):
         profile[batch, : len(of_batch)] = of_batch
     ends = sorted({max(1, round(batch_size * share)) for share in ENDS})
-    shelves = []
+    bins = []
     for start, end in zip([0, *ends], ends, strict=False):
         slots = float(np.quantile(profile[:, start], FITTING, method="higher"))
-        shelves.append((end - start, _up(max(slots, 1), SLOT_STEP)))
+        bins.append((end - start, _up(max(slots, 1), SLOT_STEP)))
     step = _up(max(float(np.mean(asvs)) * BUCKET, 1), ASV_STEP)
     buckets = sorted({_up(number, step) for number in asvs})
     buckets.append(buckets[-1] + step)
     masks = [number * masked + 4 * (number * masked * (1 - masked)) ** 0.5 for number in buckets]
     pairs = zip(buckets, (_up(number, SLOT_STEP) if masked else 0 for number in masks), strict=True)
-    return Capacities(tuple(shelves), tuple(pairs), length)
+    return Capacities(tuple(bins), tuple(pairs), length)
 
 
-def on_shelves(
+def pad_batch(
     batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
-) -> Shelved:
+) -> PaddedBatch:
     """Lay out a batch: in constant capacities where they are given and it fits, else exactly."""
     masked, bucket = 0 if masks is None else len(masks.rows), None
     if capacities is not None:
         bucket = capacities.bucket(batch.sizes, len(batch.tokens), masked)
     if capacities is None or bucket is None:
-        shelves, length = exact_shelves(batch.sizes), batch.tokens.shape[1]
+        bins, length = exact_bins(batch.sizes), batch.tokens.shape[1]
     else:
-        shelves, length = capacities.shelves, capacities.length
-    slots = np.concatenate([np.full(samples, number) for samples, number in shelves])
+        bins, length = capacities.bins, capacities.length
+    slots = np.concatenate([np.full(samples, number) for samples, number in bins])
     starts, (real, width) = np.cumsum(slots) - slots, batch.counts.shape
     row = np.repeat(np.arange(len(slots)), slots)
     place = np.arange(len(row)) - starts[row]
@@ -426,7 +425,7 @@ def on_shelves(
     if distance is not None and new:
         distance = torch.nn.functional.pad(distance, (0, new, 0, new), value=torch.nan)
     of_samples = {name: _grown(getattr(batch, name), new, empty) for name, empty in EMPTY.items()}
-    return Shelved(
+    return PaddedBatch(
         tokens=tokens,
         asv=flat(batch.asv, 0.0),
         row=at,
@@ -437,9 +436,9 @@ def on_shelves(
         column=_grown(batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0.0),
         copied=_copied(batch, masks),
         pairs=batch.pairs,
-        shelves=shelves,
+        bins=bins,
         is_constant=bucket is not None,
-        padded=batch.padded if bucket is None else bool((tokens == 0).any()),
+        has_short_asvs=batch.has_short_asvs if bucket is None else bool((tokens == 0).any()),
         ranks=batch.ranks,
         sample_ids=batch.sample_ids,
         **of_samples,
@@ -453,20 +452,20 @@ def _copied(batch: Batch, masks: Masks | None) -> tuple[int, ...]:
     return tuple(batch.column[batch.ranks.own_asvs][masks.rows].tolist())
 
 
-def in_bucket(shelved: Shelved, asvs: int, copies: int) -> Shelved:
+def in_bucket(batch: PaddedBatch, asvs: int, copies: int) -> PaddedBatch:
     """Return a batch of constant shape in a larger bucket."""
-    before, length = len(shelved.tokens) - shelved.masked, shelved.tokens.shape[1]
+    before, length = len(batch.tokens) - batch.masked, batch.tokens.shape[1]
     if asvs <= before:
-        return shelved
-    tokens = torch.ones(asvs + (copies if shelved.masked else 0), length, dtype=torch.uint8)
-    tokens[:before] = shelved.tokens[:before]
-    tokens[asvs : asvs + shelved.masked] = shelved.tokens[before:]
-    bases = shelved.bases
+        return batch
+    tokens = torch.ones(asvs + (copies if batch.masked else 0), length, dtype=torch.uint8)
+    tokens[:before] = batch.tokens[:before]
+    tokens[asvs : asvs + batch.masked] = batch.tokens[before:]
+    bases = batch.bases
     if bases is not None:
         missing = copies - len(bases)
         bases = torch.nn.functional.pad(bases, (0, 0, 0, missing), value=IGNORED)
-    column = _grown(shelved.column, asvs - before, 0.0)
-    return replace(shelved, tokens=tokens, bases=bases, column=column)
+    column = _grown(batch.column, asvs - before, 0.0)
+    return replace(batch, tokens=tokens, bases=bases, column=column)
 
 
 def _tokens(

@@ -26,14 +26,14 @@ from aam.data.batch import (
     IGNORED,
     AnyBatch,
     Batch,
+    BatchBytes,
     Capacities,
-    Packed,
+    PaddedBatch,
     Ranks,
-    Shelved,
-    exact_shelves,
+    exact_bins,
     fit_capacities,
     in_bucket,
-    slots_of_shelves,
+    slot_count,
 )
 from aam.data.rarefaction import Row, matrix_of, rarefied_rows
 from aam.data.study import Study
@@ -154,7 +154,7 @@ def collate(
         owned=owned,
         reference=study.sample_input and study.sample_input([columns for columns, _ in read[own]]),
         sizes=tuple(len(columns) for columns, _ in read[own]),
-        padded=bool(how.tokens and (study.lengths[encoded] < longest).any()),
+        has_short_asvs=bool(how.tokens and (study.lengths[encoded] < longest).any()),
         sample_ids=tuple(names[row] for row in rows[own]),
         ranks=ranks,
         **_labels(study, rows[own], epoch, how.covariate_dropout),
@@ -186,10 +186,10 @@ def _own_asvs(
     starts = np.cumsum((0, *samples))
     of_ranks = [read[start:end] for start, end in itertools.pairwise(starts.tolist())]
     asvs = [np.unique(np.concatenate([columns for columns, _ in part])) for part in of_ranks]
-    shelves = [exact_shelves([len(columns) for columns, _ in part]) for part in of_ranks]
+    bins = [exact_bins([len(columns) for columns, _ in part]) for part in of_ranks]
     order = np.argsort(study.lengths[asvs[rank]], kind="stable")
     owned = torch.from_numpy(owned_asvs(asvs, rank)[order])
-    slots = tuple(map(slots_of_shelves, shelves))
+    slots = tuple(map(slot_count, bins))
     return asvs[rank][order], owned, Ranks(rank, samples, rows=samples, slots=slots)
 
 
@@ -359,12 +359,12 @@ def _as_it_is(batch: Batch, number: int) -> Batch:
 
 def _sent(made: Any) -> Any:
     """Return what a worker sends to the main process."""
-    return Packed.of(made) if isinstance(made, AnyBatch) else made
+    return BatchBytes.of(made) if isinstance(made, AnyBatch) else made
 
 
 def _received(sent: Any) -> Any:
     """Return what a worker made."""
-    return sent.batch() if isinstance(sent, Packed) else sent
+    return sent.batch() if isinstance(sent, BatchBytes) else sent
 
 
 class _Items:
@@ -520,7 +520,7 @@ class Loader:
         return batch
 
     def _with_asvs(
-        self, made: Batch | Shelved, parts: list[Rows], item: Item, finish: Finish
+        self, made: Batch | PaddedBatch, parts: list[Rows], item: Item, finish: Finish
     ) -> Callable[[], Any]:
         """Begin to exchange the ASVs of a batch; what is returned gives the batch that all ranks
         agree on.
@@ -615,15 +615,15 @@ HEADER = 6
 
 
 def exchange_asvs(
-    made: Batch | Shelved, samples: tuple[int, ...], longest: int, world: World
-) -> Callable[[], Batch | Shelved]:
+    made: Batch | PaddedBatch, samples: tuple[int, ...], longest: int, world: World
+) -> Callable[[], Batch | PaddedBatch]:
     """Begin to exchange the size of a batch and its ASVs; what is returned gives this rank's share
     of the batch as all ranks agree on it: in the largest bucket that any rank needs, with the
     masked copies that this rank owns.
 
     Parameters
     ----------
-    made : Batch or Shelved
+    made : Batch or PaddedBatch
         The samples of this rank.
     samples : tuple of int
         Those of each rank.
@@ -632,18 +632,18 @@ def exchange_asvs(
     world : World
     """
     held, bucket = _asvs_of(made), (0, 0)
-    shelves = made.shelves if isinstance(made, Shelved) else exact_shelves(made.sizes)
-    if isinstance(made, Shelved) and made.is_constant:
+    bins = made.bins if isinstance(made, PaddedBatch) else exact_bins(made.sizes)
+    if isinstance(made, PaddedBatch) and made.is_constant:
         bucket = len(made.tokens) - made.masked, made.masked
-    rows, slots = sum(number for number, _ in shelves), slots_of_shelves(shelves)
+    rows, slots = sum(number for number, _ in bins), slot_count(bins)
     message = torch.zeros(HEADER + longest, dtype=torch.int32)
-    message[:HEADER] = torch.tensor([*bucket, made.padded, rows, slots, len(held)])
+    message[:HEADER] = torch.tensor([*bucket, made.has_short_asvs, rows, slots, len(held)])
     message[HEADER : HEADER + len(held)] = held
     arrived = world.begin_gather(message)
 
-    def agreed() -> Batch | Shelved:
+    def agreed() -> Batch | PaddedBatch:
         parts = [message.numpy() for message in arrived()]
-        asvs, copies, padded, rows, slots, _ = (
+        asvs, copies, has_short_asvs, rows, slots, _ = (
             tuple(column) for column in np.stack([part[:HEADER] for part in parts]).T.tolist()
         )
         columns = [part[HEADER : HEADER + part[HEADER - 1]] for part in parts]
@@ -651,7 +651,7 @@ def exchange_asvs(
         # A half for each pair of a sample of this rank and another one.
         pairs = torch.tensor([samples[world.rank] * (sum(samples) - 1) / 2], dtype=torch.float64)
         ranks = Ranks(world.rank, samples, rows=rows, slots=slots)
-        batch = replace(made, padded=any(padded), pairs=pairs, ranks=ranks)
+        batch = replace(made, has_short_asvs=any(has_short_asvs), pairs=pairs, ranks=ranks)
         if isinstance(batch, Batch):
             return replace(batch, owned=owned)
         if batch.bases is not None:
@@ -663,9 +663,9 @@ def exchange_asvs(
     return agreed
 
 
-def _asvs_of(made: Batch | Shelved) -> torch.Tensor:
+def _asvs_of(made: Batch | PaddedBatch) -> torch.Tensor:
     """Return the columns of the ASVs of a batch that may have a masked copy."""
-    if isinstance(made, Shelved):
+    if isinstance(made, PaddedBatch):
         return torch.tensor(made.copied, dtype=torch.int64)
     return not_none(made.column)
 

@@ -18,7 +18,7 @@ import torch
 from scipy import sparse
 from scipy.special import stdtr, stdtrit
 
-from aam.data.batch import Batch, on_shelves
+from aam.data.batch import Batch, pad_batch
 from aam.data.loader import collate, rows_read
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_table
 from aam.data.study import Study
@@ -156,8 +156,8 @@ class Predictor:
             return sparse.csr_matrix(limited.shape)
         network, by_place = self.saved.required_network, dict[int, Floats]()
         for places, batch, vectors in self._batches(rows, limited):
-            by_shelf = network.sample.attention(vectors, slots_of(on_shelves(batch)))
-            weights = [row for shelf in by_shelf for row in shelf.double().cpu().numpy()]
+            by_bin = network.sample.attention(vectors, slots_of(pad_batch(batch)))
+            weights = [row for view in by_bin for row in view.double().cpu().numpy()]
             sized = zip(places.tolist(), weights, batch.sizes, strict=True)
             by_place |= {at: row[:size] for at, row, size in sized}
         paid = limited.astype(np.float64)

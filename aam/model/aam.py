@@ -14,10 +14,10 @@ from torch.utils._pytree import register_pytree_node
 from torch.utils.checkpoint import checkpoint
 
 from aam.config import CovariateConfig, ModelConfig
-from aam.data.batch import AnyBatch, Batch, Masks, Shelved, on_shelves
+from aam.data.batch import AnyBatch, Batch, Masks, PaddedBatch, pad_batch
 from aam.device.shapes import Float, UInt8
 from aam.model.asv import AsvEncoder
-from aam.model.layers import OnShelves
+from aam.model.layers import SequenceBins
 from aam.model.sample import SampleEncoder, Slots
 
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next.
@@ -262,7 +262,7 @@ class Aam(nn.Module):
             stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(
-        self, tokens: UInt8[Tensor, "rows L"], padded: bool, copies: int = 0, parts: int = 0
+        self, tokens: UInt8[Tensor, "rows L"], has_short_asvs: bool, copies: int = 0, parts: int = 0
     ) -> tuple[Float[Tensor, "rows P D"], Float[Tensor, "U D"]]:
         """Return patch vectors of all rows, and the vectors of all ASVs but the last `copies`.
 
@@ -276,16 +276,16 @@ class Aam(nn.Module):
                 patches = checkpoint(
                     self.asv.contextual,
                     chunk,
-                    padded,
+                    has_short_asvs,
                     use_reentrant=False,
                     preserve_rng_state=self.asv.stack.draws,
                 )
             else:
-                patches = self.asv.contextual(chunk, padded)
+                patches = self.asv.contextual(chunk, has_short_asvs)
             encoded.append(patches)
         x = encoded[0] if len(encoded) == 1 else torch.cat(encoded)
         asvs = tokens.shape[0] - copies
-        return x, self.asv.vectors(x[:asvs], tokens[:asvs], padded)
+        return x, self.asv.vectors(x[:asvs], tokens[:asvs], has_short_asvs)
 
     def _asvs_at_once(self, rows: int, length: int, device: torch.device) -> int:
         if self.asv_chunk is not None:
@@ -294,7 +294,7 @@ class Aam(nn.Module):
             return max(rows, 1)
         return max(CACHED_PATCHES // max(self.asv.patches(length), 1), 1)
 
-    def _parts(self, batch: Shelved) -> int:
+    def _parts(self, batch: PaddedBatch) -> int:
         """Return the chunks of rows on each of several ranks, which is the same on all; 0 with a
         single rank.
         """
@@ -305,7 +305,7 @@ class Aam(nn.Module):
         return -(-most // self._asvs_at_once(most, self.asv.max_bp, batch.tokens.device))
 
     def encode_samples(
-        self, asvs: Float[Tensor, "U D"], batch: Shelved
+        self, asvs: Float[Tensor, "U D"], batch: PaddedBatch
     ) -> tuple[Float[Tensor, "T D"], Float[Tensor, "B D"]]:
         """Return ASVs in context ``[T, D]`` and sample vectors ``[B, D]``."""
         slots = slots_of(batch)
@@ -325,9 +325,9 @@ class Aam(nn.Module):
         """
         rows, length = batch.tokens.shape
         at_once = self._asvs_at_once(rows, length, batch.tokens.device)
-        self.asv.standardize(batch.tokens.split(at_once), batch.padded)
-        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-        self.sample.standardize(asvs, slots_of(on_shelves(batch)))
+        self.asv.standardize(batch.tokens.split(at_once), batch.has_short_asvs)
+        asvs = self.encode_asvs(batch.tokens, batch.has_short_asvs)[1]
+        self.sample.standardize(asvs, slots_of(pad_batch(batch)))
         self.standardize_reference(batch)
         self.standardize_distance(batch, asvs)
 
@@ -335,8 +335,8 @@ class Aam(nn.Module):
     def standardize_distance(self, batch: Batch, asvs: Float[Tensor, "U D"] | None = None) -> None:
         """Centre and scale a new distance head on a first batch, whose ASV vectors may be known."""
         if self.distance is not None:
-            asvs = self.encode_asvs(batch.tokens, batch.padded)[1] if asvs is None else asvs
-            _, samples = self.encode_samples(asvs, on_shelves(batch))
+            asvs = self.encode_asvs(batch.tokens, batch.has_short_asvs)[1] if asvs is None else asvs
+            _, samples = self.encode_samples(asvs, pad_batch(batch))
             self.distance.standardize(self.distance.vectors(samples), self.scale[0])
 
     @torch.no_grad()
@@ -357,7 +357,7 @@ class Aam(nn.Module):
 
     def forward(
         self,
-        batch: Batch | Shelved,
+        batch: Batch | PaddedBatch,
         masks: Masks | None = None,
         asvs: Float[Tensor, "all_U D"] | None = None,
     ) -> Outputs:
@@ -365,7 +365,7 @@ class Aam(nn.Module):
 
         Parameters
         ----------
-        batch : Batch or Shelved
+        batch : Batch or PaddedBatch
             A `Batch` is laid out here.
         masks : Masks, optional
             What is withheld of a `Batch`.
@@ -373,10 +373,12 @@ class Aam(nn.Module):
             Vectors of the distinct ASVs that were computed beforehand.
         """
         if isinstance(batch, Batch):
-            batch = on_shelves(batch, masks)
+            batch = pad_batch(batch, masks)
         nucleotides, copies = None, batch.masked
         if asvs is None:
-            patches, own = self.encode_asvs(batch.tokens, batch.padded, copies, self._parts(batch))
+            patches, own = self.encode_asvs(
+                batch.tokens, batch.has_short_asvs, copies, self._parts(batch)
+            )
             asvs = self.gather(own, batch.ranks.asvs)
             if batch.bases is not None:
                 masked = patches[patches.shape[0] - copies :]
@@ -411,10 +413,10 @@ class Aam(nn.Module):
         return any((self.distance, self.count, self.target, *self.labels))
 
 
-def slots_of(batch: Shelved) -> Slots:
+def slots_of(batch: PaddedBatch) -> Slots:
     """Return the slots of the samples of a batch."""
-    on = OnShelves(batch.shelves, batch.counts > 0)
-    return Slots(batch.asv, batch.row, batch.counts, on)
+    bins = SequenceBins(batch.bins, batch.counts > 0)
+    return Slots(batch.asv, batch.row, batch.counts, bins)
 
 
 def _on_reference(batch: AnyBatch) -> Float[Tensor, "B E"]:
@@ -434,4 +436,4 @@ def example_batch(length: int) -> Batch:
     counts *= torch.arange(40) < torch.tensor(sizes)[:, None]
     asv = torch.rand(len(sizes), 64, generator=random).argsort(dim=1)[:, :40] * (counts > 0)
     ids = tuple(f"sample {row}" for row in range(len(sizes)))
-    return Batch(tokens, asv, counts, sizes=sizes, padded=True, sample_ids=ids)
+    return Batch(tokens, asv, counts, sizes=sizes, has_short_asvs=True, sample_ids=ids)

@@ -37,28 +37,30 @@ class AsvEncoder(nn.Module):
         self.nucleotide_head = nn.Linear(width, self.patch * N_BASES)
 
     def forward(
-        self, tokens: UInt8[Tensor, "U L"], padded: bool
+        self, tokens: UInt8[Tensor, "U L"], has_short_asvs: bool
     ) -> tuple[Float[Tensor, "U P D"], Float[Tensor, "U D"]]:
         """Return patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]`` of `tokens`.
 
-        `padded` says whether any row is shorter than L; without padding no mask is needed.
+        `has_short_asvs` says whether any row is shorter than L; without padding no mask is needed.
         """
-        x = self.contextual(tokens, padded)
-        return x, self.vectors(x, tokens, padded)
+        x = self.contextual(tokens, has_short_asvs)
+        return x, self.vectors(x, tokens, has_short_asvs)
 
-    def contextual(self, tokens: UInt8[Tensor, "U L"], padded: bool) -> Float[Tensor, "U P D"]:
+    def contextual(
+        self, tokens: UInt8[Tensor, "U L"], has_short_asvs: bool
+    ) -> Float[Tensor, "U P D"]:
         """Return patch vectors ``[U, P, D]`` of `tokens`."""
-        patches, keep = self.split_patches(tokens, padded)
+        patches, keep = self.split_patches(tokens, has_short_asvs)
         # The product with one-hot bases, without these: a row of the weight for each base.
         rows = patches.long() + N_TOKENS * torch.arange(self.patch, device=tokens.device)
         x = F.embedding(rows, self.stem.weight.t()).sum(dim=2) + self.position[: patches.shape[1]]
         return self.stack(x, None if keep is None else keep[:, None, None, :])  # type: ignore[no-any-return]
 
     def vectors(
-        self, x: Float[Tensor, "U P D"], tokens: UInt8[Tensor, "U L"], padded: bool
+        self, x: Float[Tensor, "U P D"], tokens: UInt8[Tensor, "U L"], has_short_asvs: bool
     ) -> Float[Tensor, "U D"]:
         """Return ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``."""
-        keep = self.split_patches(tokens, padded)[1]
+        keep = self.split_patches(tokens, has_short_asvs)[1]
         return self.pool(x, keep) + self._in_place(x, keep)  # type: ignore[no-any-return]
 
     def patches(self, length: int) -> int:
@@ -66,7 +68,7 @@ class AsvEncoder(nn.Module):
         return -(-length // self.patch)
 
     def split_patches(
-        self, tokens: UInt8[Tensor, "U L"], padded: bool
+        self, tokens: UInt8[Tensor, "U L"], has_short_asvs: bool
     ) -> tuple[UInt8[Tensor, "U P patch"], Bool[Tensor, "U P"] | None]:
         """Return patches ``[U, P, patch]`` of bases, and which of them hold a base where some do
         not.
@@ -74,7 +76,7 @@ class AsvEncoder(nn.Module):
         patches = F.pad(tokens, (0, -tokens.shape[1] % self.patch), value=PAD).unflatten(
             1, (-1, self.patch)
         )
-        return patches, (patches != PAD).sum(dim=2) > 0 if padded else None
+        return patches, (patches != PAD).sum(dim=2) > 0 if has_short_asvs else None
 
     def _in_place(
         self, x: Float[Tensor, "U P D"], keep: Bool[Tensor, "U P"] | None
@@ -89,14 +91,14 @@ class AsvEncoder(nn.Module):
         )
 
     @torch.no_grad()
-    def standardize(self, chunks: Sequence[UInt8[Tensor, "_ L"]], padded: bool) -> None:
+    def standardize(self, chunks: Sequence[UInt8[Tensor, "_ L"]], has_short_asvs: bool) -> None:
         """Center and scale both parts of the ASV vectors of a first batch, whose tokens come in
         chunks.
         """
         pooled, in_place = [], []
         for tokens in chunks:
-            x, vectors = self(tokens, padded)
-            in_place.append(self._in_place(x, self.split_patches(tokens, padded)[1]))
+            x, vectors = self(tokens, has_short_asvs)
+            in_place.append(self._in_place(x, self.split_patches(tokens, has_short_asvs)[1]))
             pooled.append(vectors - in_place[-1])
         standardize(self.pool.out, torch.cat(pooled), 0.5)
         standardize(self.in_place, torch.cat(in_place))

@@ -13,23 +13,23 @@ from aam.device.attention import masked_softmax, scaled_dot_product_attention
 from aam.device.shapes import Bool, Float
 
 
-class OnShelves(NamedTuple):
-    """Sequences of several lengths in one flat buffer of T positions, shelf after shelf.
+class SequenceBins(NamedTuple):
+    """Sequences of several lengths in one flat buffer of T positions, bin after bin.
 
     Attributes
     ----------
-    shelves : tuple of (sequences, length)
+    bins : tuple of (sequences, length)
     keep : bool [T]
         Positions that are not padding.
     """
 
-    shelves: tuple[tuple[int, int], ...]
+    bins: tuple[tuple[int, int], ...]
     keep: Bool[Tensor, " T"]
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Return the shelves of a flat buffer ``[T, ...]`` as views ``[n, length, ...]``."""
+        """Return the bins of a flat buffer ``[T, ...]`` as views ``[n, length, ...]``."""
         views, at = [], 0
-        for number, length in self.shelves:
+        for number, length in self.bins:
             part = flat[at : at + number * length]
             views.append(part.view(number, length, *flat.shape[1:]))
             at += number * length
@@ -37,7 +37,7 @@ class OnShelves(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over ``[batch, length, D]``, or over shelves of sequences."""
+    """Multi-head self-attention over ``[batch, length, D]``, or over bins of sequences."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -49,12 +49,12 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*positions D"],
-        mask: Bool[Tensor, "#batch 1 #length length"] | OnShelves | None,
+        mask: Bool[Tensor, "#batch 1 #length length"] | SequenceBins | None,
     ) -> Float[Tensor, "*positions D"]:
         """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen.
 
         With ``length`` in place of the second 1 it says so for each position that looks. With
-        `OnShelves` the positions are those of a flat buffer ``[T, D]``.
+        `SequenceBins` the positions are those of a flat buffer ``[T, D]``.
         """
         projected = self.project(x)
         if mask is None or isinstance(mask, Tensor):
@@ -89,7 +89,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*positions D"],
-        mask: Bool[Tensor, "#batch 1 #length length"] | OnShelves | None,
+        mask: Bool[Tensor, "#batch 1 #length length"] | SequenceBins | None,
     ) -> Float[Tensor, "*positions D"]:
         """Transform ``[batch, length, D]``, or a flat buffer ``[T, D]``."""
         x = x + self._drop(self.attention(self.norm_attention(x), mask))
@@ -116,7 +116,7 @@ class Stack(nn.Module):
         # The random state is saved for dropout alone: torch up to 2.9 cannot read it in a graph.
         self.draws = dropout > 0
 
-    def forward(self, x: Tensor, mask: Tensor | OnShelves | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | SequenceBins | None = None) -> Tensor:
         """Transform ``[batch, length, D]``, or a flat buffer, by all blocks, then normalize."""
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
@@ -136,10 +136,10 @@ class AttentionPool(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, x: Float[Tensor, "*positions D"], mask: Tensor | OnShelves | None = None
+        self, x: Float[Tensor, "*positions D"], mask: Tensor | SequenceBins | None = None
     ) -> Float[Tensor, "batch D"]:
         """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where
-        kept. With `OnShelves` pool the sequences of a flat buffer ``[T, D]``.
+        kept. With `SequenceBins` pool the sequences of a flat buffer ``[T, D]``.
         """
         scores = self.score(x)
         if mask is None or isinstance(mask, Tensor):

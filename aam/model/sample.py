@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from aam.config import ModelConfig
 from aam.device.shapes import Bool, Float, Int64
-from aam.model.layers import AttentionPool, OnShelves, Stack, standardize
+from aam.model.layers import AttentionPool, SequenceBins, Stack, standardize
 
 # Features whose presence is read, per width; how steep and how rare they are at the start.
 FEATURES = 4
@@ -31,13 +31,13 @@ class Slots(NamedTuple):
         Which of the distinct ASVs each slot is, and which of the samples it belongs to.
     counts : float32 [T]
         Rarefied reads; 0 is padding.
-    on : OnShelves
+    bins : SequenceBins
     """
 
     asv: Int64[Tensor, " T"]
     row: Int64[Tensor, " T"]
     counts: Float[Tensor, " T"]
-    on: OnShelves
+    bins: SequenceBins
 
 
 class CountEmbedding(nn.Module):
@@ -97,9 +97,9 @@ class CompositionAndPresence(nn.Module):
         """Return the composition of each sample, and the extent to which it has each of F
         features.
         """
-        keep, counts = slots.on.keep, slots.counts
+        keep, counts = slots.bins.keep, slots.counts
         weights = counts.sqrt()
-        total = torch.cat([view.square().sum(dim=1) for view in slots.on.views(weights)]).sqrt()
+        total = torch.cat([view.square().sum(dim=1) for view in slots.bins.views(weights)]).sqrt()
         # Sizes by shape, not by len(), which would fix them in an exported program.
         samples, number = total.shape[0], asvs.shape[0]
         spread = torch.zeros(2 * samples * number, dtype=asvs.dtype, device=asvs.device)
@@ -160,13 +160,13 @@ class SampleEncoder(nn.Module):
             Slots whose count is withheld.
         """
         x = self.count(F.embedding(slots.asv, asvs), slots.counts, hidden)
-        x = self.stack(x, slots.on)
-        return x, self.pool(x, slots.on)
+        x = self.stack(x, slots.bins)
+        return x, self.pool(x, slots.bins)
 
     def attention(self, asvs: Float[Tensor, "U D"], slots: Slots) -> list[Float[Tensor, "B S"]]:
-        """Return the share of each slot in the pooled vector, shelf by shelf: the mean weights of
+        """Return the share of each slot in the pooled vector, bin by bin: the mean weights of
         the heads, of sum 1.
         """
         context, _ = self(asvs, slots)
-        parts = zip(slots.on.views(context), slots.on.views(slots.on.keep), strict=True)
+        parts = zip(slots.bins.views(context), slots.bins.views(slots.bins.keep), strict=True)
         return [self.pool.weights(view, keep).mean(dim=-1) for view, keep in parts]

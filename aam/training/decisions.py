@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from aam.config import FineTuneConfig, PretrainConfig
-from aam.data.batch import Batch, Shelved
+from aam.data.batch import Batch, PaddedBatch
 from aam.data.loader import Loader, rarefied_batch
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
@@ -89,10 +89,10 @@ class PretrainingSteps(StepRunner):
         """The loader of the training samples."""
         return self.task.train
 
-    def take(self, number: int, epoch: int) -> tuple[list[float], list[Shelved]]:
+    def take(self, number: int, epoch: int) -> tuple[list[float], list[PaddedBatch]]:
         """Return seconds and batches of `number` steps from the start of epoch `epoch` on."""
         of_epochs = (self.task.batches(at, 0) for at in itertools.count(epoch))
-        batches, taken = itertools.chain.from_iterable(of_epochs), list[Shelved]()
+        batches, taken = itertools.chain.from_iterable(of_epochs), list[PaddedBatch]()
 
         def one_step() -> None:
             with stage("data wait"):
@@ -154,7 +154,7 @@ def steps_of(
     return steps
 
 
-def step_numbers(steps: PretrainingSteps, batches: Sequence[Shelved]) -> dict[str, int]:
+def step_numbers(steps: PretrainingSteps, batches: Sequence[PaddedBatch]) -> dict[str, int]:
     """Cost of a step for the host, and the number of shapes of some batches.
 
     Returns

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig
-from aam.data.batch import Shelved, on_shelves
+from aam.data.batch import PaddedBatch, pad_batch
 from aam.data.loader import Collation
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
@@ -65,7 +65,7 @@ class SupervisedTask(AmpliconTask):
         self.higher_is_better = metric in HIGHER_IS_BETTER
         self.validates_first = True
 
-    def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
+    def terms(self, outputs: Outputs, batch: PaddedBatch) -> Terms:
         """Return every loss of the outputs, those of the targets too."""
         kind, of_encoder = self.config.targets.loss_type, super().terms(outputs, batch)
         return of_encoder | target_terms(outputs, batch, kind, self.class_weights)
@@ -85,7 +85,7 @@ class SupervisedTask(AmpliconTask):
             if prepared.batch.bases is not None or prepared.batch.hidden is not None:
                 masked = self.losses(network, prepared)
             # Targets are scored as they are predicted, with no count withheld.
-            whole = prepared._replace(batch=on_shelves(batch).to(self.device))
+            whole = prepared._replace(batch=pad_batch(batch).to(self.device))
             outputs = self.outputs(network, whole)
             parts.append(collect(outputs, whole.batch))
             means.add({**masked, **self.terms(outputs, self.with_distances(whole.batch))})

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aam.data.batch import Batch, Shelved
+from aam.data.batch import Batch, PaddedBatch
 from aam.data.loader import Collation, Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
@@ -61,7 +61,7 @@ class AsvVectors:
 
     vectors: Tensor
 
-    def select(self, batch: Batch | Shelved) -> Tensor:
+    def select(self, batch: Batch | PaddedBatch) -> Tensor:
         """Return the vectors of the batch's distinct ASVs, ``[U, D]``."""
         if batch.column is None:
             raise ValueError("the batch does not say which columns of the table its ASVs are")
@@ -168,7 +168,7 @@ def per_target(predicted: Predicted) -> list[Floats]:
     return [*(numbers[:, [column]] for column in range(numbers.shape[1])), *predicted.probabilities]
 
 
-def collect(outputs: Outputs, batch: Batch | Shelved, compared: bool = False) -> Predicted:
+def collect(outputs: Outputs, batch: Batch | PaddedBatch, compared: bool = False) -> Predicted:
     """Outputs for one batch on the host, in float64; vectors that are `compared` if asked for."""
 
     def host(values: Tensor | None) -> Floats:

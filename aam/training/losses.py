@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import Loss, TrainConfig
-from aam.data.batch import IGNORED, Batch, Masks, Shelved
+from aam.data.batch import IGNORED, Batch, Masks, PaddedBatch
 from aam.data.tokens import MASK, PAD
 from aam.device.rng import GOLDEN, mixed
 from aam.device.shapes import Bool, Float, Int64
@@ -83,7 +83,7 @@ def _errors(
     return (predicted - truth).abs() if kind == "mae" else (predicted - truth).square()
 
 
-def _count_loss(log_share: Float[Tensor, " T"], batch: Shelved, depth: int) -> Term:
+def _count_loss(log_share: Float[Tensor, " T"], batch: PaddedBatch, depth: int) -> Term:
     """Return the Huber error of the logarithms of withheld counts' shares of `depth` reads; counts
     withheld counts.
     """
@@ -150,14 +150,14 @@ def nucleotide_loss(logits: Float[Tensor, "M L 4"], bases: Int64[Tensor, "M L"])
     return errors, (truth != IGNORED).sum()
 
 
-def loss_terms(outputs: Outputs, batch: Shelved, depth: int) -> Terms:
+def loss_terms(outputs: Outputs, batch: PaddedBatch, depth: int) -> Terms:
     """Return the losses of pretraining that `outputs` and `batch` allow, as ``name -> (sum,
     count)``.
 
     Parameters
     ----------
     outputs : Outputs
-    batch : Shelved
+    batch : PaddedBatch
     depth : int
         Reads of a sample after rarefaction.
 
@@ -183,14 +183,14 @@ def loss_terms(outputs: Outputs, batch: Shelved, depth: int) -> Terms:
 
 
 def target_terms(
-    outputs: Outputs, batch: Shelved, loss_type: Loss, weights: ClassWeights = ()
+    outputs: Outputs, batch: PaddedBatch, loss_type: Loss, weights: ClassWeights = ()
 ) -> Terms:
     """Return the losses of targets and classes, as ``name -> (sum, count)``.
 
     Parameters
     ----------
     outputs : Outputs
-    batch : Shelved
+    batch : PaddedBatch
     loss_type : str
         Loss of numeric targets.
     weights : ClassWeights
@@ -217,7 +217,7 @@ def penalties(train: TrainConfig, columns: int) -> dict[str, float]:
     return weights | {f"label{column}": 1.0 for column in range(columns)}
 
 
-def loss_counts(batch: Shelved, weights: ClassWeights = ()) -> dict[str, Tensor]:
+def loss_counts(batch: PaddedBatch, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """Return the counts of the losses of a batch by name, before the network has run."""
     counts: dict[str, Tensor] = {}
     if batch.pairs is not None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig, PretrainConfig, TrainConfig
-from aam.data.batch import Batch, Capacities, Shelved, on_shelves
+from aam.data.batch import Batch, Capacities, PaddedBatch, pad_batch
 from aam.data.loader import Collation, Loader, rarefied_batch, tree_on_device
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
@@ -58,7 +58,7 @@ NetworkOptions = PretrainConfig | FineTuneConfig
 class Prepared(NamedTuple):
     """A batch on the device, and ASV vectors ``[U, D]`` computed beforehand."""
 
-    batch: Shelved
+    batch: PaddedBatch
     asvs: Tensor | None = None
 
 
@@ -70,9 +70,9 @@ class Layout:
     seed: int
     capacities: Capacities | None = None
 
-    def __call__(self, batch: Batch, number: int) -> Shelved:
+    def __call__(self, batch: Batch, number: int) -> PaddedBatch:
         """Return a batch laid out; `number` is its number in the run."""
-        return on_shelves(batch, make_masks(batch, self.train, self.seed, number), self.capacities)
+        return pad_batch(batch, make_masks(batch, self.train, self.seed, number), self.capacities)
 
 
 class AmpliconTask(Task):
@@ -113,7 +113,7 @@ class AmpliconTask(Task):
             self.validation = _of_own_asvs(self.validation)
         self.layout = Layout(config.train, config.runtime.seed)
         self.tree: TreeOnDevice | None = None
-        self.compiled: Callable[[nn.Module, Shelved], Terms] | None = None
+        self.compiled: Callable[[nn.Module, PaddedBatch], Terms] | None = None
         self.copied: Bf16Copy | None = None
         self.compiles_blocks = False
         # Whether a run goes on without a compiler that fails.
@@ -153,7 +153,7 @@ class AmpliconTask(Task):
         """Sizes that all batches share, if any."""
         return self.layout.capacities
 
-    def with_distances(self, batch: Shelved) -> Shelved:
+    def with_distances(self, batch: PaddedBatch) -> PaddedBatch:
         """Return a batch with its distances, where the device computes them; NaN for dummies."""
         is_known = self.tree is None or batch.distance is not None
         if is_known or batch.column is None or batch.weight is None:
@@ -162,8 +162,8 @@ class AmpliconTask(Task):
         return self._measured(batch, feature, batch.row, batch.counts, batch.weight)
 
     def _measured(
-        self, batch: Shelved, feature: Tensor, row: Tensor, counts: Tensor, weight: Tensor
-    ) -> Shelved:
+        self, batch: PaddedBatch, feature: Tensor, row: Tensor, counts: Tensor, weight: Tensor
+    ) -> PaddedBatch:
         """Return a batch with the distances of its samples to those of all ranks.
 
         `feature`, `row` and `counts` are the slots of all ranks, `weight` is 0 for dummies.
@@ -179,13 +179,13 @@ class AmpliconTask(Task):
         """The number of batches of an epoch, on all ranks together."""
         return len(self.train)
 
-    def batches(self, epoch: int, skip: int) -> Iterator[Shelved]:
+    def batches(self, epoch: int, skip: int) -> Iterator[PaddedBatch]:
         """Yield the batches of an epoch as a network reads them, made by the loader's workers."""
         steps = -(-len(self.train) // self.config.train.gradient_accumulation_steps)
         first = epoch * steps * self.config.train.gradient_accumulation_steps
         return self.train.epoch(epoch, skip, self.layout, first)
 
-    def prepare(self, batch: Batch | Shelved, number: int) -> Prepared:
+    def prepare(self, batch: Batch | PaddedBatch, number: int) -> Prepared:
         """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
         if isinstance(batch, Batch):
             # Ranks agree on capacities before a batch is here.
@@ -225,7 +225,7 @@ class AmpliconTask(Task):
 
     def _joined(
         self, network: nn.Module, prepared: Prepared, encoded: Encoded, gathered: dict[str, Tensor]
-    ) -> tuple[Outputs, Shelved]:
+    ) -> tuple[Outputs, PaddedBatch]:
         """Return outputs and batch with the distances of this rank's samples to those of all ranks.
 
         The samples of all ranks are constants here, those of this rank too. Each pair of samples is
@@ -285,7 +285,7 @@ class AmpliconTask(Task):
             self.copied = Bf16Copy(self.model, in_float32)
         return self.copied.refreshed()
 
-    def terms(self, outputs: Outputs, batch: Shelved) -> Terms:
+    def terms(self, outputs: Outputs, batch: PaddedBatch) -> Terms:
         """Return every loss of the outputs as ``name -> (sum, count)``."""
         return loss_terms(outputs, batch, self.train.study.depth)
 
@@ -322,7 +322,7 @@ class AmpliconTask(Task):
             self.model.compile_encoders(backend)
             return
 
-        def losses(network: nn.Module, batch: Shelved) -> Terms:
+        def losses(network: nn.Module, batch: PaddedBatch) -> Terms:
             return self.terms(network(batch).full(), batch)
 
         # The import takes a second. Each bucket of ASVs is compiled once.
@@ -336,7 +336,7 @@ class AmpliconTask(Task):
         """Number of terms of each loss of a batch."""
         return loss_counts(self._counted(prepared))
 
-    def _counted(self, prepared: Prepared) -> Shelved:
+    def _counted(self, prepared: Prepared) -> PaddedBatch:
         """Return a batch as its losses are counted; where ranks share vectors, its pairs are."""
         return prepared.batch if self.shares_vectors else self.with_distances(prepared.batch)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from aam.config import FineTuneConfig, PretrainConfig
-from aam.data.batch import Shelved
+from aam.data.batch import PaddedBatch
 from aam.device.distributed import SINGLE
 from aam.device.measure import held_memory, memory_limit
 from aam.device.platform import Facts
@@ -161,9 +161,9 @@ def _norm(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     return float(torch.stack(squares).sum().sqrt())
 
 
-def trial_batches(steps: PretrainingSteps) -> list[Shelved]:
+def trial_batches(steps: PretrainingSteps) -> list[PaddedBatch]:
     """Return batches of a run: several of each shape, in turn, and one with the most ASVs."""
-    task, by_shape = steps.task, defaultdict[Hashable, list[Shelved]](list)
+    task, by_shape = steps.task, defaultdict[Hashable, list[PaddedBatch]](list)
     epochs = itertools.chain.from_iterable(task.batches(epoch, 0) for epoch in itertools.count(0))
     for number, batch in enumerate(itertools.islice(epochs, BATCHES)):
         same = by_shape[task.shape(task.prepare(batch, number))]

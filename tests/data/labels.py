@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aam.data.batch import Batch, exact_shelves
+from aam.data.batch import Batch, exact_bins
 from aam.data.study import Study
 from aam.data.targets import Labels
-from aam.model.layers import OnShelves
+from aam.model.layers import SequenceBins
 
 
 def labelled(study: Study, **values: Any) -> Study:
@@ -37,7 +37,7 @@ def counts_read(study: Study, batch: Batch) -> np.ndarray:
 
 def by_slot(batch: Batch, flat: Tensor) -> Tensor:
     """Values of the slots of a batch that is laid out exactly, [T], as [B, S]."""
-    on = OnShelves(exact_shelves(batch.sizes), flat)
+    bins = SequenceBins(exact_bins(batch.sizes), flat)
     width = batch.counts.shape[1]
-    rows = [row for view in on.views(flat) for row in view]
+    rows = [row for view in bins.views(flat) for row in view]
     return torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in rows])

@@ -19,7 +19,7 @@ from skbio.diversity import beta_diversity
 from torch import Tensor
 
 from aam.config import TrainConfig
-from aam.data.batch import IGNORED, Batch, Capacities, Packed
+from aam.data.batch import IGNORED, Batch, BatchBytes, Capacities
 from aam.data.loader import (
     Collation,
     Loader,
@@ -46,7 +46,7 @@ def different(actual: Batch, expected: Batch) -> list[str]:
     one, other = actual.tensors(), expected.tensors()
     names = [name for name in one.keys() | other.keys() if name not in one or name not in other]
     names += [name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])]
-    plain = ("sizes", "padded", "sample_ids")
+    plain = ("sizes", "has_short_asvs", "sample_ids")
     return names + [name for name in plain if getattr(actual, name) != getattr(expected, name)]
 
 
@@ -243,7 +243,7 @@ def test_a_batch_between_processes_is_one_array(study):
         rarefied_batch(study, ALL, 0),
         Layout(TrainConfig(), 0)(rarefied_batch(study, ALL, 0), 1),
     ):
-        packed = Packed.of(batch)
+        packed = BatchBytes.of(batch)
         arrived = copy.deepcopy(packed).batch()
         assert type(arrived) is type(batch)
         for name, value in batch.tensors().items():
@@ -299,7 +299,7 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(uneven):
     assert len(batch.column) == len(set(batch.column.tolist())), "each distinct ASV once"
     assert (np.diff(uneven.lengths[batch.column.numpy()]) >= 0).all(), "in order of length"
     assert batch.tokens.shape[1] == uneven.lengths[batch.column.numpy()].max()
-    assert batch.padded
+    assert batch.has_short_asvs
     assert batch.tokens.dtype == torch.uint8
 
 

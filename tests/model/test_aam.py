@@ -46,7 +46,11 @@ def dense(model, batch: Batch) -> Outputs:
         for slot in range(slots):
             if batch.counts[sample, slot] > 0:
                 vectors[sample, slot] = on_its_own(model, batch.tokens[batch.asv[sample, slot]])
-    whole = {"tokens": batch.tokens[batch.asv.flatten()], "sizes": (slots,) * n, "padded": True}
+    whole = {
+        "tokens": batch.tokens[batch.asv.flatten()],
+        "sizes": (slots,) * n,
+        "has_short_asvs": True,
+    }
     whole |= {"asv": torch.arange(n * slots).view(n, slots), "column": None}
     return model(dataclasses.replace(batch, **whole), asvs=vectors.flatten(0, 1))
 
@@ -60,7 +64,7 @@ def batch(study) -> Batch:
 def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, model_of, stem):
     lengths = (20,) if stem is None else (24, 13, 30, 19)
     batch = rarefied_batch(study_of(**tiny(lengths=lengths)), np.arange(9), 0)
-    assert batch.padded is (stem is not None)
+    assert batch.has_short_asvs is (stem is not None)
     assert len(batch.tokens) < sum(batch.sizes) / 2, "the samples of this test share their ASVs"
     assert len(set(batch.sizes)) > 2
     model = model_of(EQUAL, **(stem or {}))

@@ -15,7 +15,7 @@ from aam.config import CovariateConfig, ModelConfig
 from aam.data.batch import Batch
 from aam.model.aam import CovariateFusion, DistanceHead, HeadConfig, Outputs
 from aam.model.asv import AsvEncoder
-from aam.model.layers import OnShelves
+from aam.model.layers import SequenceBins
 from aam.model.sample import CompositionAndPresence, SampleEncoder, Slots
 from aam.training.losses import unifrac_loss
 
@@ -31,11 +31,11 @@ def contents() -> CompositionAndPresence:
 
 
 def slots_of(asv: torch.Tensor, counts: torch.Tensor) -> Slots:
-    """The slots of samples of one size, on one shelf."""
+    """The slots of samples of one size, in one bin."""
     samples, size = asv.shape
     row = torch.arange(samples).repeat_interleave(size)
-    on = OnShelves(((samples, size),), counts.flatten() > 0)
-    return Slots(asv.flatten(), row, counts.flatten(), on)
+    bins = SequenceBins(((samples, size),), counts.flatten() > 0)
+    return Slots(asv.flatten(), row, counts.flatten(), bins)
 
 
 def test_composition_and_presence_follow_their_formulas(contents):

@@ -120,7 +120,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     device, asvs = torch.device("cpu"), None
     if frozen:
         with torch.no_grad():
-            asvs = AsvVectors(model.encode_asvs(study.tokens, padded=True)[1])
+            asvs = AsvVectors(model.encode_asvs(study.tokens, has_short_asvs=True)[1])
         for part, parameter in model.named_parameters():
             parameter.requires_grad_(part.startswith(("target", "labels", "covariates")))
     task = kind(model, config, train_side, held_out, device, asvs, world=world)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aam.config import ModelConfig, PretrainConfig, TrainConfig
-from aam.data.batch import exact_shelves, on_shelves
+from aam.data.batch import exact_bins, pad_batch
 from aam.data.loader import rarefied_batch, tree_on_device
 from aam.device import attention
 from aam.device.measure import Trace
@@ -76,7 +76,7 @@ def test_padding_dummies_and_distances_of_the_device_change_nothing(steps, study
         batch = rarefied_batch(study, rows, 3, way.loader.how)
         ways.append((way, Layout(way.task.config.train, 0, chosen)(batch, 7)))
     (_, exact), (_, whole) = ways
-    assert whole.shelves == capacities.shelves
+    assert whole.bins == capacities.bins
     assert len(whole.tokens) > len(exact.tokens)
     assert (exact.distance is None, whole.distance is None) == (False, True)
     (losses, gradient), (others, other) = (gradients(*way) for way in ways)
@@ -94,17 +94,17 @@ def test_a_tree_is_used_on_the_device_only_where_the_network_reads_all_asvs(stud
 
 def test_a_batch_that_overflows_is_laid_out_exactly(steps):
     batch = rarefied_batch(steps.loader.study, np.arange(12), 0)
-    shelved = on_shelves(batch, None, steps.task.capacities)
-    assert shelved.shelves == exact_shelves(batch.sizes)
-    assert steps.task.shape(Prepared(shelved)) is None
+    padded = pad_batch(batch, None, steps.task.capacities)
+    assert padded.bins == exact_bins(batch.sizes)
+    assert steps.task.shape(Prepared(padded)) is None
 
 
 def test_a_batch_travels_in_one_buffer(steps):
-    shelved = next(iter(steps.task.batches(1, 0)))
-    arrived = shelved.on(shelved.buffer())
-    for name, value in shelved.tensors().items():
+    padded = next(iter(steps.task.batches(1, 0)))
+    arrived = padded.on(padded.buffer())
+    for name, value in padded.tensors().items():
         assert torch.equal(arrived.tensors()[name].nan_to_num(-1), value.nan_to_num(-1)), name
-    assert arrived.shape() == shelved.shape()
+    assert arrived.shape() == padded.shape()
 
 
 def test_batches_of_one_shape_are_one_sequence_of_operations_without_waits(steps, monkeypatch):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch, Masks, on_shelves
+from aam.data.batch import Batch, Masks, pad_batch
 from aam.data.loader import rarefied_batch
 from aam.engine.step import total_loss
 from aam.errors import InputError
@@ -41,7 +41,7 @@ def outputs_of(n: int, **fields) -> Outputs:
 
 
 def terms_of(outputs: Outputs, batch: Batch, masks: Masks | None = None, kind: str = "mse", **rest):
-    outputs, laid_out = replace(outputs, spread=rest.get("spread", 1.0)), on_shelves(batch, masks)
+    outputs, laid_out = replace(outputs, spread=rest.get("spread", 1.0)), pad_batch(batch, masks)
     of_targets = target_terms(outputs, laid_out, kind, rest.get("weights", ()))
     return loss_terms(outputs, laid_out, rest.get("depth", 10)) | of_targets
 
@@ -140,5 +140,5 @@ def test_weighted_classes_are_those_of_torch():
     terms = terms_of(outputs_of(6, labels=(logits,)), batch, weights=(weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
-    count = loss_counts(on_shelves(batch), (weight,))["label0"].item()
+    count = loss_counts(pad_batch(batch), (weight,))["label0"].item()
     assert count == pytest.approx(terms["label0"][1].item())

@@ -64,7 +64,7 @@ def test_masks_do_not_depend_on_the_layout_of_the_batch(study, share, monkeypatc
         assert some == {sequence: copy for sequence, copy in copies.items() if sequence in letters}
         assert some_hidden == {key: value for key, value in hidden.items() if key in some_hidden}
     wider = torch.nn.functional.pad(whole.tokens, (0, 9))
-    padded = dataclasses.replace(whole, tokens=wider, padded=True)
+    padded = dataclasses.replace(whole, tokens=wider, has_short_asvs=True)
     assert named(padded, make_masks(padded, config, 3, 7)) == (copies, hidden)
 
 
@@ -84,7 +84,7 @@ def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Bat
     sequences = ["".join(rng.choice(list(letters), size)) for size in sizes]
     asv = torch.arange(600).view(10, 60)
     tokens, names = torch.from_numpy(encode(sequences)), tuple(f"s{each}" for each in range(10))
-    of_asvs = {"key": asv_keys(tokens), "padded": len(lengths) > 1}
+    of_asvs = {"key": asv_keys(tokens), "has_short_asvs": len(lengths) > 1}
     return Batch(tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, sample_ids=names, **of_asvs)
 
 

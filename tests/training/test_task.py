@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.batch import on_shelves
+from aam.data.batch import pad_batch
 from aam.data.loader import Collation, Loader, rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.device.distributed import SINGLE
@@ -465,7 +465,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
         predicted = run_model(model, study_read, rows, CPU, config.runtime)
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
-                prepared = Prepared(on_shelves(batch), None if asvs is None else asvs.select(batch))
+                prepared = Prepared(pad_batch(batch), None if asvs is None else asvs.select(batch))
                 outputs = trainer.task.outputs(model.eval(), prepared)
                 order = [predicted.sample_ids.index(one) for one in batch.sample_ids]
                 np.testing.assert_allclose(predicted.target[order], outputs.target, atol=1e-5)
