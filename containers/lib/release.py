@@ -26,7 +26,10 @@ STATED = {
     "CITATION.cff": r"(?m)^version: (.+)$",
     "containers/aam-cuda.def": r"VERSION=([\d.]+)",
     "containers/aam-rocm.def": r"VERSION=([\d.]+)",
-    "plugins/q2-aam/pyproject.toml": r'(?m)(?:^version = "|"attention-all-microbes==)([\d.]+)',
+    **dict.fromkeys(
+        ("plugins/aam-16s/pyproject.toml", "plugins/q2-aam/pyproject.toml"),
+        r'(?m)(?:^version = "|"attention-all-microbes==)([\d.]+)',
+    ),
 }
 BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 
