@@ -14,16 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from aam.api.memory import (
-    aligned,
-    check_column_names,
-    inputs_of,
-    is_missing_value,
-    is_numeric,
-    metadata_of_columns,
-    options_with,
-    sample_table,
-)
+from aam.api.memory import inputs_of, options_with
 from aam.api.models import Model
 from aam.api.training import Training, check_targets, fit_model, load_folds, split_of_all
 from aam.config import (
@@ -36,6 +27,14 @@ from aam.config import (
     Missing,
     Transform,
     UnifracMetric,
+)
+from aam.data.memory import (
+    aligned,
+    check_column_names,
+    is_missing_value,
+    is_numeric,
+    metadata_of_columns,
+    table_from,
 )
 from aam.data.splits import Split
 from aam.errors import InputError, shown
@@ -286,7 +285,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _sample_ids(self, X: Any) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
         sequences = None if self.sequences is None else Path(self.sequences)
-        return sample_table(X, sequences, need_sequences=False).sample_ids
+        return table_from(X, sequences, need_sequences=False).sample_ids
 
     def _check_target(self, values: list[Any]) -> None:
         """Raise `InputError` for values that cannot be learned, and remember the classes where

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from aam.api.memory import aligned, is_missing_value, sample_table
 from aam.data.checks import warn_of_reads
+from aam.data.memory import aligned, is_missing_value, table_from
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
 from aam.io.dates import read_dates
@@ -62,7 +62,7 @@ def check_samples(table: Any, groups: Any = None, time: Any = None) -> SampleChe
     >>> int(aam.check_samples(table).samples["mixed"].sum())
     0
     """
-    counts = sample_table(table, need_sequences=False)
+    counts = table_from(table, need_sequences=False)
     ids, order = counts.sample_ids, None
     labels = None if groups is None else _labels(aligned(groups, ids, "groups"), ids)
     times = None if time is None else times_of(aligned(time, ids, "time"), "time")

@@ -17,22 +17,16 @@ from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig
 from aam.data import checks
+from aam.data.memory import metadata_from, table_from, tree_from
 from aam.data.rarefaction import choose_depth
 from aam.data.splits import fold_column, split_samples
-from aam.data.table import (
-    deep_enough,
-    excluded_ids,
-    make_table,
-    read_table,
-    select_samples,
-    without_samples,
-)
+from aam.data.table import deep_enough, excluded_ids, make_table, select_samples, without_samples
 from aam.data.targets import Covariates, Labels, LeftOut, classes_of_few_groups, without_classes
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, Tile, read_distances
-from aam.io.metadata import Metadata, align, read_metadata
-from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
+from aam.io.metadata import Metadata, align
+from aam.io.phylogeny import Phylogeny, matched_tree
 from aam.io.tables import AmpliconTable
 from aam.options import IN_MEMORY
 from aam.typing import Array, Floats, Integers, Ints, Reals, Rows, Tokens
@@ -365,38 +359,63 @@ class Study:
         return np.array([self.table.row_of[name] for name in sample_ids], np.int64)
 
 
-def read_inputs(config: DataConfig, columns: MetadataColumns = MetadataColumns()) -> Inputs:
-    """Read the files that `config` names.
+def read_inputs(
+    config: DataConfig,
+    columns: MetadataColumns = MetadataColumns(),
+    *,
+    table: Any = None,
+    metadata: Any = None,
+    tree: Any = None,
+    need_sequences: bool = True,
+) -> Inputs:
+    """Read a table, metadata and a tree, from memory or from files.
+
+    Parameters
+    ----------
+    config : DataConfig
+        How they are read and, where no `table` is given, the files.
+    columns : MetadataColumns
+        Columns that the metadata must have.
+    table, metadata, tree
+        What `table_from`, `metadata_from` and `tree_from` take.
+    need_sequences : bool
+        Whether ids of features are sequences, and not only tips of a tree.
 
     Raises
     ------
     InputError
-        With the problems of every file, and with metadata columns that are not there.
+        With the problems of every input, and with metadata columns that are not there.
     """
-    problems, metadata, matrix = Problems(), None, None
-    paths, names, sequences = config.tables, study_names(config.tables), None
-    trees = config.trees or (NO_TREE,) * len(names)
-    if not paths:
-        paths, names = (() if config.table is None else (config.table,)), ("",)
-        trees, sequences = (str(config.tree or NO_TREE),), config.sequences
-    tables, phylogenies = list[AmpliconTable](), dict[str, Phylogeny]()
-    for path in paths:
+    tables: Sequence[Any] = config.tables
+    names, trees = study_names(config.tables), tuple[Any, ...](config.trees)
+    if table is not None:
+        tables, names, trees = (table,), ("",), (tree,)
+    else:
+        metadata = config.metadata
+        if not tables:
+            tables = () if config.table is None else (config.table,)
+            names, trees = ("",), () if config.tree is None else (config.tree,)
+    trees = tuple(None if path == NO_TREE else path for path in trees) or (None,) * len(names)
+    problems, matrix, description = Problems(), None, None
+    read, phylogenies = list[AmpliconTable](), dict[object, Phylogeny | None]()
+    for source in tables:
         with problems.collected():
-            tables.append(read_table(path, sequences, merge=config.trim))
+            read.append(table_from(source, config.sequences, need_sequences, config.trim))
+    required = [*columns.required, *columns.optional]
     with problems.collected():
-        if config.metadata is not None:
-            metadata = read_metadata(config.metadata, config.decimal, config.missing_values)
-            metadata.require([*columns.required, *columns.optional])
+        if metadata is not None or (required and table is not None):
+            description = metadata_from(metadata, config.decimal, config.missing_values)
+            description.require(required)
     # A tree of several studies is read once.
-    for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
+    for source in dict.fromkeys(trees):
         with problems.collected():
-            phylogenies[tree] = read_tree(Path(tree), config.midpoint_root)
+            phylogenies[source] = tree_from(source, config.midpoint_root)
     with problems.collected():
         if config.unifrac_matrix is not None:
             matrix = read_distances(config.unifrac_matrix)
     problems.raise_if_any()
-    parts = tuple(tables), names, tuple(map(phylogenies.get, trees)), matrix, metadata
-    return Inputs(*parts).without(config.exclude)
+    rooted = tuple(phylogenies[source] for source in trees)
+    return Inputs(tuple(read), names, rooted, matrix, description).without(config.exclude)
 
 
 def make_study(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.memory import aligned, metadata_from, metadata_of_columns
+from aam.data.memory import aligned, metadata_from, metadata_of_columns
 from aam.errors import InputError
 from tests.refusals import refusal
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from aam.api.memory import metadata_from
+from aam.data.memory import metadata_from
 from aam.predict.columns import (
     is_nested,
     kind_by_name,

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.memory import metadata_from, sample_table
 from aam.api.training import load_folds
 from aam.config import FineTuneConfig
+from aam.data.memory import metadata_from, table_from
 from aam.data.study import Inputs
 from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
@@ -157,7 +157,7 @@ def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
     options = {"table": IN_MEMORY, "metadata": IN_MEMORY, "metadata_column": ("status",)}
     options |= {"study_column": "site", "group_column": "host", "rarefy_depth": 500}
     config = configured(FineTuneConfig(), options, "train")
-    inputs = Inputs((sample_table(table, need_sequences=False),), metadata=metadata_from(metadata))
+    inputs = Inputs((table_from(table, need_sequences=False),), metadata=metadata_from(metadata))
     report = TrainingReport(load_folds(config, inputs=inputs), tmp_path, [])
     (found,) = report._audits(["status"]).values()
     scores = found.frame.set_index("column").loc["site"]
