@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ from aam.data.memory import (
     is_missing_value,
     is_numeric,
     metadata_of_columns,
+    numbers_of,
     table_from,
 )
 from aam.data.splits import Split
@@ -181,9 +182,9 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             delattr(self, name)
         where, parameters = type(self).__name__, self.get_params(deep=False)
         inputs = inputs_of(configured(FineTuneConfig(), parameters, where), X, tree=tree)
-        (table,), named = inputs.tables, getattr(y, "name", None)
-        target = named if isinstance(named, str) and named not in ("", *RESERVED) else "y"
-        self._check_target(aligned(y, table.sample_ids, "y"))
+        (table,), label = inputs.tables, getattr(y, "name", None)
+        target = label if isinstance(label, str) and label not in ("", *RESERVED) else "y"
+        self._learn_classes(aligned(y, table.sample_ids, "y"))
         metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         columns |= {"metadata_column": (target,), "classifier": self._classifier}
         options, read = parameters | columns, {"table": X, "tree": tree, "metadata": metadata}
@@ -261,36 +262,45 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """Return target, groups, covariates and studies as metadata, and the options that say which
         column is what.
         """
-        columns, numbers = _covariates(covariates, sample_ids)
+        columns = _covariates(covariates, sample_ids)
         if target in columns:
-            what = f"the column {target!r} has the name of the target; rename one of the two"
-            raise InputError(f"covariates: {what}")
-        text = [name for name in columns if name not in numbers]
-        options: dict[str, Any] = {"categorical_columns": (*text,), "numeric_columns": (*numbers,)}
+            reason = f"the column {target!r} has the name of the target; rename one of the two"
+            raise InputError(f"covariates: {reason}")
+        numeric = tuple(name for name, x in columns.items() if isinstance(x, np.ndarray))
+        categorical = tuple(name for name in columns if name not in numeric)
+        options: dict[str, Any] = {"categorical_columns": categorical, "numeric_columns": numeric}
         if y is not None:
-            columns[target] = aligned(y, sample_ids, "y")
-        if y is not None and self._classifier:
-            columns[target] = list(map(str, np.array(columns[target]).tolist()))
-            text.append(target)
-        for what, name, values in (("groups", "group", groups), ("studies", "study", studies)):
-            option, options[f"{name}_column"] = f"{name}_column", None
-            while name in (*columns, target):
-                name += "-1"
-            if values is not None:
-                columns[name], options[option] = aligned(values, sample_ids, what), name
-                text.append(name)
+            columns[target] = self._target_column(aligned(y, sample_ids, "y"))
+        group_column, study_column = (
+            _unused_name(name, (*columns, target)) for name in ("group", "study")
+        )
+        options |= {"group_column": None, "study_column": None}
+        if groups is not None:
+            columns[group_column] = aligned(groups, sample_ids, "groups")
+            options["group_column"] = group_column
+        if studies is not None:
+            columns[study_column] = aligned(studies, sample_ids, "studies")
+            options["study_column"] = study_column
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
-        return metadata_of_columns(sample_ids, columns, text, source), options
+        return metadata_of_columns(sample_ids, columns, source), options
 
     def _sample_ids(self, X: Any) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
         sequences = None if self.sequences is None else Path(self.sequences)
         return table_from(X, sequences, need_sequences=False).sample_ids
 
-    def _check_target(self, values: list[Any]) -> None:
-        """Raise `InputError` for values that cannot be learned, and remember the classes where
-        there are some.
+    def _learn_classes(self, values: list[Any]) -> None:
+        """Set the attributes of a classifier; a regressor has none."""
+
+    def _target_column(self, values: list[Any]) -> Floats | list[str]:
+        """Return the values of the target as numbers, or as the text of classes.
+
+        Raises
+        ------
+        InputError
+            A value that is no finite number.
         """
+        raise NotImplementedError
 
     def _predicted(
         self, X: Any, covariates: Any, new_study: bool = False
@@ -352,21 +362,26 @@ def _weights(
     return dict(zip(sample_ids, weights.tolist(), strict=True))
 
 
-def _covariates(
-    covariates: Any, sample_ids: Sequence[str]
-) -> tuple[dict[str, list[Any]], list[str]]:
-    """Columns of a DataFrame in the order of `sample_ids`, and the names of the numeric ones."""
+def _unused_name(name: str, columns: Collection[str]) -> str:
+    """A name of a column that `columns` do not have."""
+    while name in columns:
+        name += "-1"
+    return name
+
+
+def _covariates(covariates: Any, sample_ids: Sequence[str]) -> dict[str, Floats | list[Any]]:
+    """Columns of a DataFrame in the order of `sample_ids`; arrays are numeric, lists categories."""
     if covariates is None:
-        return {}, []
+        return {}
     if not isinstance(covariates, pd.DataFrame):
         kind = type(covariates).__name__
         raise InputError(f"covariates is {kind}, expected a DataFrame by sample id")
     check_column_names(covariates, "covariates")
     places = pd.Series(range(len(covariates)), covariates.index)
     rows = aligned(places, sample_ids, "covariates", "reset_index(drop=True)")
-    frame = covariates.iloc[rows]
-    columns = {str(name): frame[name].tolist() for name in frame}
-    return columns, [str(name) for name in covariates if is_numeric(covariates[name])]
+    columns = {str(name): column.iloc[rows].tolist() for name, column in covariates.items()}
+    numeric = [str(name) for name, column in covariates.items() if is_numeric(column)]
+    return columns | {name: numbers_of(columns[name]) for name in numeric}
 
 
 class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]
@@ -375,11 +390,12 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
     _metric = staticmethod(r2_score)
     score = AmpliconEstimator.score
 
-    def _check_target(self, values: list[Any]) -> None:
+    def _target_column(self, values: list[Any]) -> Floats:
         for value in values:
             if not is_missing_value(value) and not is_number(str(value)):
                 remedy = "correct it, or use AmpliconClassifier"
                 raise InputError(f"y: {str(value)[:60]!r} is not a finite number; {remedy}")
+        return numbers_of(values)
 
     def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the predicted number of each sample, [N], in the units of `y`.
@@ -426,9 +442,12 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
     _metric = staticmethod(accuracy_score)
     score = AmpliconEstimator.score
 
-    def _check_target(self, values: list[Any]) -> None:
-        """Remember the classes, and which value each text of metadata is; `InputError` for missing
-        values.
+    def _target_column(self, values: list[Any]) -> list[str]:
+        return list(map(str, np.array(values).tolist()))
+
+    def _learn_classes(self, values: list[Any]) -> None:
+        """Set `classes_`, and the class of each label of the model; `InputError` for values that
+        are missing or no classes.
         """
         if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
             first = f"the first at position {missing[0]}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from aam.config import DataConfig
 from aam.data.memory import table_from
-from aam.data.study import Inputs, MetadataColumns, read_inputs
+from aam.data.study import Inputs, MetadataColumns, Sources, read_inputs
 from aam.errors import InputError
 from aam.io.tables import AmpliconTable
 from aam.options import IN_MEMORY, configured, option_problems
@@ -84,5 +84,5 @@ def inputs_of(
     """
     options = vars(getattr(config, "data", config))
     data = DataConfig(**{name: options[name] for name in READING if name in options})
-    sources = {"table": table, "metadata": metadata, "tree": tree}
-    return read_inputs(data, MetadataColumns(columns), **sources, need_sequences=need_sequences)
+    sources = Sources((table,), metadata, (tree,))
+    return read_inputs(data, MetadataColumns(columns), sources, need_sequences)

@@ -120,7 +120,7 @@ def warn_of_values(
             listed = f"{shown(doubtful)} in {name!r}"
             found.append(f"{listed} may mean a missing value; if so, pass --missing-values")
     for name in columns:
-        numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
+        numbers = sorted({float(cell) for cell in metadata.cells(name) if is_number(cell)})
         if name not in classes and len(numbers) == 2:
             two = f"{name!r} contains only {numbers[0]:g} and {numbers[1]:g}"
             found.append(f"{two} and is predicted as a number; --classifier makes classes")

@@ -23,8 +23,10 @@ from aam.errors import InputError, shown
 from aam.io.headers import row_numbers
 from aam.io.ids import difference
 from aam.io.metadata import (
+    Column,
     Metadata,
     make_metadata,
+    number_text,
     read_cells,
     read_metadata,
     unnamed_columns,
@@ -33,6 +35,7 @@ from aam.io.metadata import (
 from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
+from aam.typing import Floats
 
 log = logging.getLogger("aam")
 
@@ -178,12 +181,18 @@ def aligned(
     return [listed[row_of[sample]] for sample in sample_ids]
 
 
+def numbers_of(values: Sequence[Any]) -> Floats:
+    """Return numbers as float64, NaN where a value is missing."""
+    present = (math.nan if is_missing_value(value) else float(value) for value in values)
+    return np.fromiter(present, np.float64, len(values))
+
+
 def _text(value: Any) -> str:
-    """Return a value as a cell; empty where it is missing. Numbers keep all their bits."""
+    """Return a value as a cell; empty where it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
     if is_missing_value(value):
         return ""
-    return repr(value) if isinstance(value, float) else str(value).strip()
+    return number_text(value) if isinstance(value, float) else str(value).strip()
 
 
 def _check_ids(sample_ids: Sequence[str]) -> None:
@@ -197,30 +206,32 @@ def _check_ids(sample_ids: Sequence[str]) -> None:
 
 
 def metadata_of_columns(
-    sample_ids: Sequence[str],
-    columns: Mapping[str, Sequence[Any]],
-    categorical: Collection[str],
-    source: str,
+    sample_ids: Sequence[str], columns: Mapping[str, Floats | Sequence[Any]], source: str
 ) -> Metadata:
-    """Return columns of values in the order of `sample_ids` as metadata; some are categorical.
+    """Return columns of values in the order of `sample_ids` as metadata: arrays of numbers, and
+    other values, which are categories.
 
-    In a categorical column only None, NaN and empty text are missing, as Python says it; other text
-    that may mean missing is named in a warning. `source` is what messages call the metadata.
+    Of these only None, NaN and empty text are missing, as Python says it; other text that may mean
+    missing is named in a warning. `source` is what messages call the metadata.
 
     Raises
     ------
     InputError
-        A numeric column holds text, or sample ids could not stand in the files of a run.
+        Sample ids that could not stand in the files of a run.
     """
     _check_ids(sample_ids)
-    cells = {name: tuple(map(_text, values)) for name, values in columns.items()}
-    for name in categorical:
-        found = {cell for cell in cells[name] if cell}
-        if doubtful := sorted(cell for cell in found if is_missing(cell) or may_be_missing(cell)):
+    described, types, schemes = dict[str, Column](), dict[str, str](), dict[str, str]()
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray):
+            described[name], types[name] = values, "numeric"
+            continue
+        cells = tuple(map(_text, values))
+        described[name], types[name], schemes[name] = cells, "categorical", "blank"
+        labels = {cell for cell in cells if cell}
+        if doubtful := sorted(cell for cell in labels if is_missing(cell) or may_be_missing(cell)):
             text = "warning: %s: %s in %r may mean a missing value; if so, pass None or NaN"
             log.warning(text, source, shown(doubtful), name)
-    types = {name: "categorical" if name in categorical else "numeric" for name in cells}
-    return make_metadata(sample_ids, cells, types, dict.fromkeys(categorical, "blank"), source)
+    return make_metadata(sample_ids, described, types, schemes, source)
 
 
 def check_column_names(frame: Any, name: str) -> None:
@@ -248,15 +259,17 @@ def metadata_from(
     names, remedy = [*map(str, source.columns)], "pass metadata.set_index(COLUMN)"
     if numbered := row_numbers(["", *names], ids, remedy):
         raise InputError(f"metadata: {numbered}")
-    cells, types = dict[str, tuple[str, ...]](), dict[str, str]()
+    columns, types = dict[str, Column](), dict[str, str]()
     faults = {name: fault for name, fault in unnamed_columns(names).items() if name}
     for place, name in enumerate(names):
         if name in faults:
             continue
         values = source.iloc[:, place]
-        cells[name] = read_cells(map(_text, values.tolist()), decimal)
+        array = values.to_numpy()
+        is_array = array.dtype.kind in "iuf"
         # Text is read as that of a file, which may hold numbers.
+        columns[name] = array if is_array else read_cells(map(_text, values.tolist()), decimal)
         is_category = isinstance(values.dtype, pd.CategoricalDtype)
         types[name] = "numeric" if is_numeric(values) else "categorical" * is_category
-    metadata = make_metadata(ids, cells, types, {}, "metadata", missing_values=missing_values)
+    metadata = make_metadata(ids, columns, types, {}, "metadata", missing_values=missing_values)
     return with_faults(metadata, faults)

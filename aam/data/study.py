@@ -117,7 +117,8 @@ class Inputs:
             parts["tree"] = tree.parent, tree.length, tree.tips
         if metadata is not None:
             sets = map(sorted, (metadata.declared, metadata.blank, metadata.missing_values))
-            parts["metadata"] = metadata.ids, metadata.columns, metadata.kinds, *sets
+            cells = {column: metadata.cells(column) for column in metadata.columns}
+            parts["metadata"] = metadata.ids, cells, metadata.kinds, *sets
         for name in parts:
             if getattr(options, name, None) == IN_MEMORY:
                 values = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in parts[name])
@@ -359,25 +360,44 @@ class Study:
         return np.array([self.table.row_of[name] for name in sample_ids], np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """What inputs are read from: paths, or objects that `table_from`, `metadata_from` and
+    `tree_from` take. Several tables are several studies, with the tree of each if it has one.
+    """
+
+    tables: Sequence[Any]
+    metadata: Any = None
+    trees: Sequence[Any] = (None,)
+    names: tuple[str, ...] = ("",)
+
+    @classmethod
+    def of_files(cls, config: DataConfig) -> Sources:
+        """The files that `config` names."""
+        if not config.tables:
+            tables = () if config.table is None else (config.table,)
+            return cls(tables, config.metadata, (config.tree,))
+        names = study_names(config.tables)
+        trees = [None if path == NO_TREE else path for path in config.trees] or [None] * len(names)
+        return cls(config.tables, config.metadata, trees, names)
+
+
 def read_inputs(
     config: DataConfig,
     columns: MetadataColumns = MetadataColumns(),
-    *,
-    table: Any = None,
-    metadata: Any = None,
-    tree: Any = None,
+    sources: Sources | None = None,
     need_sequences: bool = True,
 ) -> Inputs:
-    """Read a table, metadata and a tree, from memory or from files.
+    """Read tables, metadata and trees.
 
     Parameters
     ----------
     config : DataConfig
-        How they are read and, where no `table` is given, the files.
+        How they are read.
     columns : MetadataColumns
         Columns that the metadata must have.
-    table, metadata, tree
-        What `table_from`, `metadata_from` and `tree_from` take.
+    sources : Sources, optional
+        What is read; unset: the files that `config` names.
     need_sequences : bool
         Whether ids of features are sequences, and not only tips of a tree.
 
@@ -386,36 +406,27 @@ def read_inputs(
     InputError
         With the problems of every input, and with metadata columns that are not there.
     """
-    tables: Sequence[Any] = config.tables
-    names, trees = study_names(config.tables), tuple[Any, ...](config.trees)
-    if table is not None:
-        tables, names, trees = (table,), ("",), (tree,)
-    else:
-        metadata = config.metadata
-        if not tables:
-            tables = () if config.table is None else (config.table,)
-            names, trees = ("",), () if config.tree is None else (config.tree,)
-    trees = tuple(None if path == NO_TREE else path for path in trees) or (None,) * len(names)
-    problems, matrix, description = Problems(), None, None
-    read, phylogenies = list[AmpliconTable](), dict[object, Phylogeny | None]()
-    for source in tables:
+    in_memory, required = sources is not None, [*columns.required, *columns.optional]
+    sources = Sources.of_files(config) if sources is None else sources
+    problems, matrix, metadata = Problems(), None, None
+    tables, rooted = list[AmpliconTable](), dict[object, Phylogeny | None]()
+    for table in sources.tables:
         with problems.collected():
-            read.append(table_from(source, config.sequences, need_sequences, config.trim))
-    required = [*columns.required, *columns.optional]
+            tables.append(table_from(table, config.sequences, need_sequences, config.trim))
     with problems.collected():
-        if metadata is not None or (required and table is not None):
-            description = metadata_from(metadata, config.decimal, config.missing_values)
-            description.require(required)
+        if sources.metadata is not None or (in_memory and required):
+            metadata = metadata_from(sources.metadata, config.decimal, config.missing_values)
+            metadata.require(required)
     # A tree of several studies is read once.
-    for source in dict.fromkeys(trees):
+    for tree in dict.fromkeys(sources.trees):
         with problems.collected():
-            phylogenies[source] = tree_from(source, config.midpoint_root)
+            rooted[tree] = tree_from(tree, config.midpoint_root)
     with problems.collected():
         if config.unifrac_matrix is not None:
             matrix = read_distances(config.unifrac_matrix)
     problems.raise_if_any()
-    rooted = tuple(phylogenies[source] for source in trees)
-    return Inputs(tuple(read), names, rooted, matrix, description).without(config.exclude)
+    trees = tuple(rooted[tree] for tree in sources.trees)
+    return Inputs(tuple(tables), sources.names, trees, matrix, metadata).without(config.exclude)
 
 
 def make_study(

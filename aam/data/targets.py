@@ -425,13 +425,15 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) 
     covariates, problems = Covariates(), Problems()
     metadata.require(config.columns)
     for name in config.columns:
-        present = [value for value in metadata.values(name, train_ids) if value is not None]
+        where = f"{metadata.source}: covariate {name!r}"
         with problems.collected():
-            _check_varied(present, len(train_ids), f"{metadata.source}: covariate {name!r}")
             if name in config.categorical_columns:
-                covariates.categorical[name] = tuple(sorted(set(present)))
+                labels = [value for value in metadata.values(name, train_ids) if value is not None]
+                _check_varied(labels, len(train_ids), where)
+                covariates.categorical[name] = tuple(sorted(set(labels)))
                 continue
             numbers = np.sort(metadata.numbers(name, train_ids))
+            _check_varied(numbers[~np.isnan(numbers)].tolist(), len(train_ids), where)
             with np.errstate(over="ignore", invalid="ignore"):
                 center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
             if not math.isfinite(spread):

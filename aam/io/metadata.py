@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -31,9 +31,11 @@ from aam.io.missing import (
     missing_codes,
 )
 from aam.io.text import DIRECTIVE, MOST_LINES, Faults, TextTable, read_table_text, read_text
-from aam.typing import Floats
+from aam.typing import Array, Floats, Ids
 
 Kind = Literal["numeric", "categorical"]
+# A column of text as it stands in a file, or of numbers from memory, NaN where one is missing.
+Column: TypeAlias = tuple[str, ...] | Array
 
 # Ids that QIIME 2 refuses, in any case, because they repeat the header.
 RESERVED_ID = re.compile(r"id|#?sample ?id|(sample|feature)[ -]?id|sample_name|#otu ?id", re.I)
@@ -73,6 +75,11 @@ def _with_point(value: str) -> str:
     return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
 
 
+def number_text(number: float) -> str:
+    """Return a number as a cell with all its bits; empty for NaN."""
+    return "" if math.isnan(number) else repr(number)
+
+
 def read_cells(cells: Iterable[str], decimal: str) -> tuple[str, ...]:
     """Return the cells of a column, numbers with the `decimal` mark "," with a point."""
     return tuple(map(_with_point, cells)) if decimal == "," else tuple(cells)
@@ -91,9 +98,9 @@ def spelling_key(value: str) -> object:
     return float(value) if is_number(value) else _folded(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Metadata:
-    """A metadata table: sample ids, and values by column as the text that stood in the file.
+    """A metadata table: sample ids, and values by column, text from a file or numbers from memory.
 
     `kinds` are as the file says (columns `declared`), else numeric where at least half of the
     values are numbers. Only an empty cell is missing in `blank` columns. Cells that equal one of
@@ -103,7 +110,7 @@ class Metadata:
     """
 
     ids: tuple[str, ...]
-    columns: dict[str, tuple[str, ...]]
+    columns: Mapping[str, Column]
     kinds: dict[str, Kind]
     declared: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
@@ -119,13 +126,18 @@ class Metadata:
             left_out[name] = left_out.get(name, frozenset()) | frozenset(labels)
         return replace(self, left_out=left_out)
 
+    def cells(self, name: str) -> tuple[str, ...]:
+        """Text of a column; numbers as Python writes them, with all their bits."""
+        column = self.columns[name]
+        return column if isinstance(column, tuple) else tuple(map(number_text, column.tolist()))
+
     def _missing(self, name: str) -> frozenset[str]:
         """Cells of a column that are missing: empty ones, `missing_values` and, unless the column
         is `blank`, those of `is_missing`.
 
         Next to a plus sign, as in a column of + and -, punctuation is a value.
         """
-        cells = set(self.columns[name])
+        cells = set(self.cells(name))
         signs = any("+" in cell and not any(map(str.isalnum, cell)) for cell in cells)
         gaps = {cell for cell in cells if not cell or cell.lower() in self.missing_values}
         gaps |= self.left_out.get(name, frozenset())
@@ -136,7 +148,7 @@ class Metadata:
     def present(self, name: str) -> list[str]:
         """Cells of a column that are not missing."""
         missing = self._missing(name)
-        return [cell for cell in self.columns[name] if cell not in missing]
+        return [cell for cell in self.cells(name) if cell not in missing]
 
     @cached_property
     def _row(self) -> dict[str, int]:
@@ -219,7 +231,7 @@ class Metadata:
         two forms of é.
         """
         same: dict[object, list[str]] = {}
-        for value in sorted(set(self.columns[name]) - {""}):
+        for value in sorted(set(self.cells(name)) - {""}):
             same.setdefault(spelling_key(value), []).append(value)
         return [tuple(values) for values in same.values() if len(values) > 1]
 
@@ -228,15 +240,18 @@ class Metadata:
 
         Raises `InputError`: no such column, a sample without a row.
         """
+        rows = self._rows(name, tuple(ids))
+        cells, missing = self.cells(name), self._missing(name)
+        return tuple(None if cells[row] in missing else cells[row] for row in rows)
+
+    def _rows(self, name: str, ids: Ids) -> list[int]:
+        """Rows of the samples `ids`; `InputError`: no such column, a sample without a row."""
         if name not in self.columns:
             raise InputError(f"{self.source}: {self._no_column(name)}")
-        cells, ids = self.columns[name], tuple(ids)
         if absent := [sample for sample in ids if sample not in self._row]:
             reason = f"{shown(absent)}{difference(ids, self.ids)}"
             raise InputError(f"{self.source}: {len(absent)} samples have no row: {reason}")
-        missing = self._missing(name)
-        chosen = (cells[self._row[sample]] for sample in ids)
-        return tuple(None if cell in missing else cell for cell in chosen)
+        return [self._row[sample] for sample in ids]
 
     def groups(self, name: str, ids: Iterable[str]) -> list[str]:
         """Group of each of the samples `ids`; a sample without a value is a group of its own."""
@@ -263,6 +278,11 @@ class Metadata:
         infinite value too.
         """
         ids = tuple(ids)
+        column, rows = self.columns.get(name), self._rows(name, ids)
+        if isinstance(column, np.ndarray) and not self.missing_values:
+            numbers = column[rows].astype(np.float64)
+            if not np.isinf(numbers).any():
+                return numbers
         values = self.values(name, ids)
         pairs = zip(values, ids, strict=True)
         text = [f"{x!r} (sample {s!r})" for x, s in pairs if x is not None and not is_number(x)]
@@ -376,15 +396,15 @@ def with_faults(metadata: Metadata, faults: Mapping[str, str]) -> Metadata:
 
 def make_metadata(
     ids: Sequence[str],
-    columns: Mapping[str, tuple[str, ...]],
+    columns: Mapping[str, Column],
     types: Mapping[str, str],
     schemes: Mapping[str, str],
     source: str,
     faults_of_rows: Faults | None = None,
     missing_values: Collection[str] = (),
 ) -> Metadata:
-    """Return the metadata of samples `ids`, from cells by column and what ``#q2:types`` and
-    ``#q2:missing`` say.
+    """Return the metadata of samples `ids`, from cells or numbers by column and what ``#q2:types``
+    and ``#q2:missing`` say. Columns of numbers are declared numeric.
 
     `source` is its name in messages, and `faults_of_rows` are those that were found before. Raises
     `InputError` with all.
@@ -401,13 +421,17 @@ def make_metadata(
     if twice := repeated(ids):
         rows = f"{len(twice)} sample ids stand on several rows"
         faults_of_rows.add(f"{rows}: {shown(twice)}; keep one")
-    for name, cells in columns.items():
-        stated, scheme, present = types.get(name, ""), schemes.get(name, ""), metadata.present(name)
+    for name, column in columns.items():
+        if isinstance(column, np.ndarray) and not np.isinf(column).any():
+            kinds[name] = "numeric"
+            continue
+        cells, present = metadata.cells(name), metadata.present(name)
+        stated, scheme = types.get(name, ""), schemes.get(name, "")
         kind = stated.lower()
         text = [cell for cell in present if not is_number(cell)]
         # Text in half of the cells or fewer is rather a mistake than a class.
         numeric = 2 * len(text) <= len(present) and kind != "categorical"
-        metadata.kinds[name] = "numeric" if numeric else "categorical"
+        kinds[name] = "numeric" if numeric else "categorical"
         of_column = faults.setdefault(name, [])
         if kind not in ("", "numeric", "categorical"):
             found = f"#q2:types of {name!r} is {stated!r}"
@@ -445,7 +469,7 @@ def align(
         reasons.append(f"{len(absent)} {start} of the table have no row{others}: {reason}")
         remedies.append(f"add their rows, {drop}")
     for name in dict.fromkeys(columns):
-        cell_of = dict(zip(metadata.ids, metadata.columns[name], strict=True))
+        cell_of = dict(zip(metadata.ids, metadata.cells(name), strict=True))
         values = zip(present, metadata.values(name, present), strict=True)
         if lacking := [sample for sample, value in values if value is None]:
             written = sorted({cell_of[sample] for sample in lacking})

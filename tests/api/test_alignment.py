@@ -111,7 +111,7 @@ def test_metadata_in_memory_has_the_missing_values_of_a_file():
 
 def test_labels_that_may_mean_missing_are_named(caplog):
     values = {"y": ["mild", "none", "-", None]}
-    metadata = metadata_of_columns(IDS, values, ["y"], "y, groups and covariates")
+    metadata = metadata_of_columns(IDS, values, "y, groups and covariates")
     assert metadata.values("y", IDS) == ("mild", "none", "-", None)
     assert "'-', 'none' in 'y' may mean a missing value; if so, pass None or NaN" in caplog.text
 
@@ -152,7 +152,10 @@ def test_a_name_of_two_columns_is_refused_only_where_it_is_named(caplog):
     ids = ["s1", "s2"]
     frame = pd.DataFrame([[1, "a", "b", 2.5], [3, "c", "d", 4]], ids, ["ph", "site", "site", "age"])
     metadata = metadata_from(frame)
-    assert metadata.columns == {"ph": ("1", "3"), "age": ("2.5", "4.0")}
+    assert {name: metadata.cells(name) for name in metadata.columns} == {
+        "ph": ("1", "3"),
+        "age": ("2.5", "4.0"),
+    }
     fault = "2 columns are called 'site': column 2, column 3; name each once"
     assert f"metadata: header: {fault}; left out" in caplog.text
     metadata.require(["ph", "age"])

@@ -226,7 +226,7 @@ def test_covariates_that_tell_nothing_are_refused_together():
     assert [problem.split(";")[0] for problem in message.splitlines()] == [
         "metadata: covariate 'same' is 'x' for all 6 training samples",
         "metadata: covariate 'empty' is missing for all 6 training samples",
-        "metadata: covariate 'seven' is '7' for all 6 training samples",
+        "metadata: covariate 'seven' is 7.0 for all 6 training samples",
     ]
     text = "column 'words' has 1 of 6 values that are not finite numbers: 'x'"
     assert text in refusal(fitted, (), ("words",))
