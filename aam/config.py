@@ -63,14 +63,14 @@ DEPTH = "Reads per sample; unset: the largest depth that keeps 90 % of the sampl
 DEPTH_OF_MODEL = "Reads per sample; unset: the depth of the model."
 GROUPS = "Metadata column of groups; unset: that of the model."
 BATCHES = "Metadata column of batches, for metrics within each."
-PASSES = "Number of averaged rarefactions."
+PASSES_HELP = "Number of averaged rarefactions."
 ENCODER = "Run or model of `aam pretrain`, or an encoder by name."
 WEIGHTS = "Weights of the classes in the order of their names, or balanced."
-MEMBERS = "Members of the blend; unset: presence and forest, and deep with network options."
+MEMBERS_HELP = "Members of the blend; unset: presence and forest, and deep with network options."
 DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
 COLUMN_KINDS = "What columns are: identity, technical, time or biology."
-PROFILED = "Time by stage, memory by stage, or the largest batch."
+PROFILED_HELP = "Time by stage, memory by stage, or the largest batch."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
 MODELS = "Runs or models of `aam train`, which predict together."
@@ -234,7 +234,7 @@ class TargetConfig:
     target_transform: Transform = option("zscore", "Scale on which numbers are learned.")
     loss_type: Loss = option("huber", "Loss of numeric targets.")
     freeze_base: bool = option(False, "Training of the heads only.")
-    members: tuple[Member, ...] = option((), MEMBERS)
+    members: tuple[Member, ...] = option((), MEMBERS_HELP)
     best_metric: BestMetric = option("val_loss", "Metric that selects the best epoch.")
     learning_curve: bool = option(False, "Metric by the number of training groups.", of="command")
 
@@ -445,7 +445,7 @@ class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the units of the target."""
 
     output: Path | None = option(None, "Predictions (.tsv, .txt).", required=True, writes=True)
-    prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
+    prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES_HELP)
     new_study: bool = option(False, "Centring on the mean of the samples, all of one new study.")
     predict_unlike: bool = option(False, "Prediction of samples with over 90 % unknown reads.")
     metadata: Path | None = path("Sample metadata, for covariates.")
@@ -475,7 +475,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
     taxonomy: Path | None = path("Taxonomy of the features (.qza, .tsv).")
     split: Path | None = path("split.tsv of the run, to explain test samples.")
     group_column: str | None = option(None, GROUPS)
-    prediction_passes: PositiveInt = option(2, PASSES)
+    prediction_passes: PositiveInt = option(2, PASSES_HELP)
     top: Annotated[int, Ge(1), Le(100)] = option(20, "Number of ASVs in figures.")
     runtime: RuntimeConfig = section(RuntimeConfig())
 
@@ -495,7 +495,7 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
 
     model: tuple[Path, ...] = path(MODELS, default=())
     table: Path | None = path("Feature table, with --model.")
-    prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES)
+    prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES_HELP)
     predictions: Path | None = path("Predictions, instead of --model.")
     metadata: Path | None = path(TRUTH, required=True)
     split: Path | None = path("split.tsv of the run, to evaluate test samples.")
@@ -566,7 +566,7 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
 class ProfileConfig:
     """Measure steps of pretraining on this device."""
 
-    what: Profiled = option("step", PROFILED, "{step,memory,batch-size}", positional=True)
+    what: Profiled = option("step", PROFILED_HELP, "{step,memory,batch-size}", positional=True)
     steps: PositiveInt = option(20, "Number of measured steps.")
     constant_shapes: bool = option(False, "Batches of constant shape, as on a GPU.")
     ranks: PositiveInt = option(1, "Number of processes whose step is counted too.")

@@ -121,21 +121,22 @@ def spelled(name: str) -> str:
 Attention = Literal["auto", "sdpa", "flash", "mem_efficient", "math"]
 
 # What another value changes in a run that is resumed.
-NOTHING: dict[str, Any] = {"changes": "nothing"}
-BITS: dict[str, Any] = {"changes": "last bits"}
-PROCESSES: dict[str, Any] = {**BITS, "of": "run"}
-RUN: dict[str, Any] = {**NOTHING, "of": "run"}
-COMMAND: dict[str, Any] = {**NOTHING, "of": "command"}
+NO_CHANGE: dict[str, Any] = {"changes": "nothing"}
+LAST_BITS: dict[str, Any] = {"changes": "last bits"}
+PROCESSES: dict[str, Any] = {**LAST_BITS, "of": "run"}
+PER_RUN: dict[str, Any] = {**NO_CHANGE, "of": "run"}
+COMMAND: dict[str, Any] = {**NO_CHANGE, "of": "command"}
 
 # Help that is too long for the line of its option.
 PRECISION = "Precision; auto: bf16 from width 256 on, if the GPU has it, else float32."
 KERNEL = "Attention kernel; auto: the fastest correct one; sdpa: the choice of torch."
 CHUNK = "Number of ASVs encoded at a time; unset: all of the batch."
+COMPILED = "torch.compile of the network, if it works here."
 RECOMPUTED = "Recomputation of activations: less memory, more time."
 ONE_PER_GPU = "One process per GPU of this node, or per --threads cores."
 RESUMED = "Checkpoint to resume from; auto: the newest, if there is one."
-BATCH = "Number of samples per batch and device; auto: the largest that fits."
-WARM_UP = "Number of warm-up steps; unset: a tenth of the run, at most 1,000."
+BATCH_HELP = "Number of samples per batch and device; auto: the largest that fits."
+WARM_UP_HELP = "Number of warm-up steps; unset: a tenth of the run, at most 1,000."
 CORES = "Number of CPU threads; unset: all cores of this process."
 
 
@@ -151,30 +152,30 @@ class ObservedConfig:
 class OutputConfig(ObservedConfig):
     """Output of every command that writes"""
 
-    overwrite: bool = option(False, "Replacement of an existing output.", **NOTHING)
+    overwrite: bool = option(False, "Replacement of an existing output.", **NO_CHANGE)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class DeviceConfig:
     """Device and threads"""
 
-    device: str = option("auto", "Device: auto, cpu, cuda[:N], hip[:N] or mps.", **BITS)
-    threads: PositiveInt | None = option(None, CORES, **BITS)
+    device: str = option("auto", "Device: auto, cpu, cuda[:N], hip[:N] or mps.", **LAST_BITS)
+    threads: PositiveInt | None = option(None, CORES, **LAST_BITS)
 
 
 @dataclass(frozen=True, config=STRICT)
 class RuntimeConfig(DeviceConfig, OutputConfig):
     """Machine, precision and output"""
 
-    output_dir: Path | None = option(None, "New folder of the run.", **NOTHING)
+    output_dir: Path | None = option(None, "New folder of the run.", **NO_CHANGE)
     seed: Seed = option(0, "Seed of all random draws.")
-    num_workers: NonNegativeInt = option(0, "Further processes that prepare batches.", **NOTHING)
+    num_workers: NonNegativeInt = option(0, "Further processes that prepare batches.", **NO_CHANGE)
     mixed_precision: Literal["auto", "bf16", "fp16", "none"] = option("auto", PRECISION)
-    attn_implementation: Attention = option("auto", KERNEL, **BITS)
-    asv_chunk_size: PositiveInt | None = option(None, CHUNK, **BITS, memory="set or lower")
-    compile_model: bool = option(False, "torch.compile of the network, if it works here.", **BITS)
-    gradient_checkpointing: bool = option(False, RECOMPUTED, **BITS, memory="pass")
-    deterministic: bool = option(False, "Operations with the same bits on each call.", **BITS)
+    attn_implementation: Attention = option("auto", KERNEL, **LAST_BITS)
+    asv_chunk_size: PositiveInt | None = option(None, CHUNK, **LAST_BITS, memory="set or lower")
+    compile_model: bool = option(False, COMPILED, **LAST_BITS)
+    gradient_checkpointing: bool = option(False, RECOMPUTED, **LAST_BITS, memory="pass")
+    deterministic: bool = option(False, "Operations with the same bits on each call.", **LAST_BITS)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -187,8 +188,8 @@ class RunConfig(RuntimeConfig):
     no_capture: bool = option(False, "Steps without graphs; ranks with DDP.", **PROCESSES)
     dry_run: bool = option(False, "Check of inputs and a summary, without output.", **COMMAND)
     resume_from: str | None = option(None, RESUMED, **COMMAND)
-    checkpoint_minutes: NonNegativeFloat = option(10.0, "Minutes between checkpoints.", **RUN)
-    track: Literal["mlflow", "wandb"] | None = option(None, "Second log of the metrics.", **RUN)
+    checkpoint_minutes: NonNegativeFloat = option(10.0, "Minutes between checkpoints.", **PER_RUN)
+    track: Literal["mlflow", "wandb"] | None = option(None, "Second log of the metrics.", **PER_RUN)
 
     def problems(self) -> Iterator[str]:
         """Name the library of ``--track`` if it is not installed."""
@@ -202,10 +203,10 @@ class TrainingOptions:
     """Optimization"""
 
     epochs: PositiveInt = option(40, "Number of passes over the training samples.")
-    batch_size: PositiveInt | Literal["auto"] = option(64, BATCH, memory="lower")
+    batch_size: PositiveInt | Literal["auto"] = option(64, BATCH_HELP, memory="lower")
     lr: PositiveFloat = option(5e-4, "Peak learning rate.")
     weight_decay: NonNegativeFloat = option(0.01, "Weight decay per unit of learning rate.")
-    warmup_steps: NonNegativeInt | None = option(None, WARM_UP)
+    warmup_steps: NonNegativeInt | None = option(None, WARM_UP_HELP)
     gradient_accumulation_steps: PositiveInt = option(1, "Number of batches per optimizer step.")
     ema_decay: ShareBelowOne = option(0.0, "Decay of the average of the weights; 0: no average.")
     max_grad_norm: PositiveFloat = option(1.0, "Maximum norm of the gradients.")

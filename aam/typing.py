@@ -1,9 +1,9 @@
-"""The array types of the package, each with one meaning. Shapes stand in docstrings."""
+"""Types of arrays and ids, each with one meaning everywhere. Shapes stand in docstrings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,5 +40,8 @@ Array: TypeAlias = npt.NDArray[Any]
 
 # Ids of samples or ASVs, or names of columns.
 Ids: TypeAlias = Sequence[str]
+
+# The class of each sample, None where it is missing, by metadata column.
+Classes: TypeAlias = Mapping[str, Mapping[str, str | None]]
 
 PathLike: TypeAlias = str | os.PathLike[str]

@@ -28,7 +28,7 @@ from aam.engine.run import describe
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import write_predictions
 from aam.files.atomic import write_text
-from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder
 from aam.io.matrices import write_distances, write_lines
 from aam.options import RuntimeConfig, files_read, not_none, to_dict
 from aam.predict.prediction import MOST_UNSEEN, NO_PREDICTION, predict_samples
@@ -52,7 +52,7 @@ def output_of(command: str, config: Any, outputs: Sequence[str]) -> OutputFolder
     """
     runtime = getattr(config, "runtime", config)
     place = not_none(config.output if runtime is config else runtime.output_dir)
-    names, inputs = [RUN, *outputs, *MEMORY], files_read(config).values()
+    names, inputs = [RUN, *outputs, *MEMORY_FILES], files_read(config).values()
     output = OutputFolder(place, command, names, [*inputs], runtime.overwrite)
     output.check()
     return output

@@ -40,13 +40,13 @@ from aam.training.decisions import make_steps, probe_run
 
 log = logging.getLogger("aam")
 
-FORMAT = 4
+REPORT_FORMAT = 4
 
 # Steps of the short training, and the largest relative difference of its losses from the CPU's.
 STEPS, LOSS_TOLERANCE = 10, 1e-3
 
 # The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
-TESTED = ("2.7.1", "2.13")
+TESTED_TORCH = ("2.7.1", "2.13")
 
 DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
 NO_GPU = f"check the driver, {DEVICES} and torch's build"
@@ -78,10 +78,12 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     for change in (*needed, *made):
         mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
         yield Finding("mended", f"{change.name}: {change.reason}", mend)
-    now, newest = ([int(part) for part in text.split(".")[:2]] for text in (release, TESTED[1]))
+    now, newest = (
+        [int(part) for part in text.split(".")[:2]] for text in (release, TESTED_TORCH[1])
+    )
     if now > newest:
-        what = f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED)}"
-        yield Finding("note", what, f"pip install torch=={TESTED[1]}.0 if something fails")
+        what = f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED_TORCH)}"
+        yield Finding("note", what, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
     # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
     pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
     moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
@@ -212,7 +214,7 @@ def _examine_ranks(config: DoctorConfig) -> Facts | None:
             print(
                 f"{ranks}, between nodes {measured['transport']}\nall-reduce of {rate}", flush=True
             )
-            return {"format": FORMAT, **measured}
+            return {"format": REPORT_FORMAT, **measured}
 
 
 def _examine_machine(config: DoctorConfig) -> Facts:
@@ -222,7 +224,7 @@ def _examine_machine(config: DoctorConfig) -> Facts:
     findings = [*collect_findings(platform, facts, measured)]
     wrong = any(finding.level == "wrong" for finding in findings)
     report = {
-        "format": FORMAT,
+        "format": REPORT_FORMAT,
         "aam": aam.__version__,
         "date": time.strftime("%Y-%m-%d"),
         "platform": dataclasses.asdict(platform),

@@ -33,8 +33,8 @@ from aam.evaluate.intervals import number
 from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import (
     Columns,
+    EvaluatedSubset,
     PredictionTable,
-    Subset,
     read_predictions,
     truth_of,
     write_predictions,
@@ -64,8 +64,8 @@ from aam.report.training import TRANSDUCTIVE, dropped_by_class, learning_curves
 
 log = logging.getLogger("aam")
 
-COLUMNS = "columns.tsv"
-AUDIT_OUTPUTS = (COLUMNS, SAMPLES, MIXTURES, PICTURE)
+COLUMN_TABLE = "columns.tsv"
+AUDIT_OUTPUTS = (COLUMN_TABLE, SAMPLES, MIXTURES, PICTURE)
 OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", DOME, *FIGURES)
 
 # Maximum number of pairs of spellings in a message.
@@ -159,7 +159,7 @@ def _check_groups(
     return [f"{what} {seen} {so}; train with --group-column {column}"]
 
 
-def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Subset:
+def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> EvaluatedSubset:
     """Subset of the samples in training, as far as the model's notes, the file and the split say.
 
     The members of a model learn from validation samples too, so that these are samples of training
@@ -430,7 +430,7 @@ def audit_study(config: AuditConfig) -> None:
     if output is not None:
         text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")
         with written(output, config) as folder:
-            write_text(folder / COLUMNS, text)
+            write_text(folder / COLUMN_TABLE, text)
             write_check(folder, check)
         write_line(f"all columns and samples: {output.folder}")
     if config.metadata_column is not None:

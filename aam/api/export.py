@@ -37,7 +37,7 @@ FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
 OPSET = 20
 
 # Largest difference from the network, as a share of the largest value of an output.
-TOLERANCE = 1e-5
+EXPORT_TOLERANCE = 1e-5
 
 # U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV
 # of the model.
@@ -182,8 +182,8 @@ def write_exported(saved: SavedModel, form: str, folder: Path) -> float:
     InputError
         A library is not installed.
     RunError
-        What was written differs from the model on an odd batch by more than `TOLERANCE` of its
-        values.
+        What was written differs from the model on an odd batch by more than `EXPORT_TOLERANCE` of
+        its values.
     """
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
@@ -203,7 +203,7 @@ def write_exported(saved: SavedModel, form: str, folder: Path) -> float:
                 scale = max(1.0, float(ours.abs().max()))
                 is_like = ours.shape == found.shape
                 differences.append(float((ours - found).abs().max()) / scale if is_like else 1.0)
-    if not (difference := max(differences)) <= TOLERANCE:
+    if not (difference := max(differences)) <= EXPORT_TOLERANCE:
         problem = f"the exported model differs from the original by {difference:.2g} of its values"
         raise RunError(f"{problem}; it was removed")
     opset = {"opset": OPSET} if form == "onnx" else {}

@@ -11,7 +11,7 @@ from aam.errors import InputError
 from aam.files.atomic import read_json, write_text
 
 # Differences of measured numbers below this share are noise.
-NOISE = 0.05
+LEAST_CHANGE = 0.05
 
 
 def read_baseline(path: Path | None) -> Facts | None:
@@ -33,7 +33,7 @@ def compare_reports(report: Facts, baseline: Facts) -> list[str]:
         if old == new or name == "date" or isinstance(new, list):
             continue
         numbers = all(type(value) in (int, float) for value in (old, new))
-        if numbers and old and abs(new / old - 1) >= NOISE:
+        if numbers and old and abs(new / old - 1) >= LEAST_CHANGE:
             lines.append(f"{name}: {old:.4g} -> {new:.4g} ({new / old:.2f} times)")
         elif not numbers or not old:
             lines.append(f"{name}: {old} -> {new}")

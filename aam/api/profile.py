@@ -24,7 +24,7 @@ from aam.device.precision import resolve_precision
 from aam.engine.run import describe
 from aam.errors import InputError, RunError
 from aam.files.atomic import read_json, write_text
-from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder
 from aam.options import LARGEST, RunConfig, files_read, not_none, to_dict
 from aam.training.decisions import (
     PretrainingSteps,
@@ -34,7 +34,7 @@ from aam.training.decisions import (
     step_numbers,
 )
 
-WARM_UP = 2
+UNTIMED_STEPS = 2
 # What one of several ranks counts, until it is read.
 RANK_NUMBERS = "ranks.json"
 
@@ -95,7 +95,7 @@ def _count_as_rank(config: ProfileConfig, training: PretrainConfig) -> None:
     with process_group(runtime) as world, constant:
         training = replace(training, runtime=runtime)
         steps = prepared_steps(training, config.constant_shapes, world)
-        steps.take(WARM_UP, 0)
+        steps.take(UNTIMED_STEPS, 0)
         numbers = step_numbers(steps, steps.take(config.steps, 1)[1])
         if world.is_main:
             path = not_none(config.runtime.output_dir) / RANK_NUMBERS
@@ -115,7 +115,7 @@ def measure_steps(config: PretrainConfig, repeats: int, constant: bool = False) 
     on_cpu = steps.device.type == "cpu"
     dtype = torch.float32 if on_cpu else resolve_precision(config.runtime, steps.device, wide)
     measure.reset_peak(steps.device)
-    steps.take(WARM_UP, 0)
+    steps.take(UNTIMED_STEPS, 0)
     taken, batches = steps.take(repeats, 1)
     speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, taken, strict=True)]
     losses = [float(loss) for loss in steps.losses]
@@ -211,7 +211,7 @@ def profile(config: ProfileConfig) -> None:
     baseline = read_baseline(config.baseline)
     kernels = {} if config.rocprof is None else read_kernels(config.rocprof)
     folder = not_none(config.runtime.output_dir)
-    files, outputs = files_read(config), [RUN, "profile.json", *MEMORY]
+    files, outputs = files_read(config), [RUN, "profile.json", *MEMORY_FILES]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
     about = describe("profile", to_dict(config), files, {})

@@ -31,7 +31,7 @@ log = logging.getLogger("aam")
 # Where a table has fewer samples, the product on the processor ends before torch is imported.
 GPU_SAMPLES = 10_000
 # Bytes that the computation may take.
-MEMORY = 1 << 30
+TILE_BYTES = 1 << 30
 
 
 def _multiply(config: UnifracConfig, samples: int) -> Multiply:
@@ -76,7 +76,7 @@ def _compared(
         return table.sample_ids, faith_pd(*on_tree, config.root_length)
     options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
     multiply, threads = _multiply(config, len(table)), config.threads or available_cores()
-    return table.sample_ids, unifrac_tiles(*on_tree, options, multiply, MEMORY, threads)
+    return table.sample_ids, unifrac_tiles(*on_tree, options, multiply, TILE_BYTES, threads)
 
 
 def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -> Any:

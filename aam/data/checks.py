@@ -52,7 +52,7 @@ POSITIONS = 50
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 # Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not
 # infinity.
-NOISE = 0.02
+ERROR_RATE = 0.02
 # No sequence of an amplicon is longer.
 MOST_BASES = 1e6
 # Nats per base below the training mean at which an ASV no longer fits. Mean of five 16S V4 studies:
@@ -91,9 +91,9 @@ SPACER, MISMATCHES = 8, 1
 # Share of the reads with a primer above which primers are named.
 MOST_WITH_PRIMER = 0.05
 # The bases that a letter of IUPAC means, as bits: A is 1, C 2, G 4, T 8, and N all of them.
-LETTERS = {letter: bits for bits, letter in enumerate("-ACMGRSVTWYHKDBN")}
+LETTER_BITS = {letter: bits for bits, letter in enumerate("-ACMGRSVTWYHKDBN")}
 # The same of tokens: none of padding, any of an unknown base.
-BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
+BASE_BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
 
 def warn_of_values(
@@ -259,7 +259,7 @@ class RegionProfile:
     def _likelihood(self, starts: Tokens) -> Floats:
         """Mean log-likelihood per base of each row; 0 for a row without a known base."""
         total, known = np.zeros(len(starts)), ((starts >= A) & (starts <= T)).sum(axis=1)
-        for at, shares in enumerate((1 - NOISE) * self.frequencies + NOISE / 4):
+        for at, shares in enumerate((1 - ERROR_RATE) * self.frequencies + ERROR_RATE / 4):
             # The first and last two tokens are padding, an unknown base and the mask.
             total += np.array([0, *np.log(shares), 0, 0])[starts[:, at]]
         return np.asarray(total / np.maximum(known, 1))
@@ -268,7 +268,7 @@ class RegionProfile:
     def holds_primer(self) -> bool:
         """Whether most training ASVs begin with a primer: their base frequencies fit one."""
         for primer in PRIMERS.values():
-            allowed = np.array([[LETTERS[x] >> base & 1 for base in range(4)] for x in primer])
+            allowed = np.array([[LETTER_BITS[x] >> base & 1 for base in range(4)] for x in primer])
             parts = [self.frequencies[at : at + len(primer)] for at in range(SPACER + 1)]
             if max((part * allowed).sum() for part in parts) >= len(primer) - MISMATCHES:
                 return True
@@ -346,7 +346,7 @@ class RegionProfile:
             "hashes": (profile.hashes[:-1] > profile.hashes[1:]).any(),
             "length_quantiles": lengths[0] < 0 or (np.diff(lengths, append=MOST_BASES) < 0).any(),
             "frequencies": (shares < 0).any() or not np.allclose(shares.sum(axis=1), 1),
-            "log_likelihood": not math.log(NOISE / 4) <= profile.log_likelihood <= 0,
+            "log_likelihood": not math.log(ERROR_RATE / 4) <= profile.log_likelihood <= 0,
         }
         if parts := [name for name, is_wrong in wrong.items() if is_wrong]:
             raise InputError(f"the model's region profile is damaged: {shown(parts)}")
@@ -412,10 +412,10 @@ def mismatches(tokens: Tokens, primer: str) -> npt.NDArray[np.int8]:
     """Count the letters of a primer that differ at each place of sequences [F, L] where it fits,
     [F, L - length + 1].
     """
-    bits, places = BITS[tokens], max(tokens.shape[1] - len(primer) + 1, 0)
+    bits, places = BASE_BITS[tokens], max(tokens.shape[1] - len(primer) + 1, 0)
     misses = np.zeros((len(bits), places), np.int8)
     for at, letter in enumerate(primer):
-        misses += (bits[:, at : at + places] & LETTERS[letter]) == 0
+        misses += (bits[:, at : at + places] & LETTER_BITS[letter]) == 0
     return misses
 
 

@@ -35,7 +35,7 @@ from aam.data.batch import (
     in_bucket,
     slot_count,
 )
-from aam.data.rarefaction import Row, matrix_of, rarefied_rows
+from aam.data.rarefaction import RarefiedRow, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.data.tokens import asv_keys
 from aam.device.distributed import SINGLE, World
@@ -76,7 +76,7 @@ class Collation:
     encodes_own: bool = False
 
 
-def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[Row]:
+def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[RarefiedRow]:
     """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most
     `token_limit`; `shallow` as in `Collation`.
     """
@@ -84,7 +84,7 @@ def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> lis
     return [limited(row, limit) for row in rarefied_rows(study, rows, epoch, shallow)]
 
 
-def limited(row: Row, limit: int) -> Row:
+def limited(row: RarefiedRow, limit: int) -> RarefiedRow:
     """Return the `limit` most abundant ASVs of a rarefied sample."""
     columns, reads = row
     if len(columns) > limit:
@@ -110,7 +110,7 @@ def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = Collat
 def collate(
     study: Study,
     parts: Sequence[Rows],
-    rarefied: Sequence[Sequence[Row]],
+    rarefied: Sequence[Sequence[RarefiedRow]],
     epoch: int,
     how: Collation = Collation(),
     rank: int = 0,
@@ -164,7 +164,7 @@ def collate(
 
 
 def _stretches(
-    study: Study, parts: Sequence[Rows], read: Sequence[Row], rank: int
+    study: Study, parts: Sequence[Rows], read: Sequence[RarefiedRow], rank: int
 ) -> tuple[Integers, Ranks]:
     """Return the distinct ASVs of all ranks in order of length, and the division of them."""
     columns = np.unique(np.concatenate([columns for columns, _ in read]))
@@ -177,7 +177,7 @@ def _stretches(
 
 
 def _own_asvs(
-    study: Study, parts: Sequence[Rows], read: Sequence[Row], rank: int
+    study: Study, parts: Sequence[Rows], read: Sequence[RarefiedRow], rank: int
 ) -> tuple[Integers, torch.Tensor, Ranks]:
     """Return the distinct ASVs of the samples of a rank in order of length, which of them have
     their masked copy there, and the division of the samples.
@@ -220,8 +220,8 @@ def _half_pairs(distance: torch.Tensor, first: int) -> torch.Tensor:
 
 
 def _largest_first(
-    study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]]
-) -> tuple[Rows, list[Row], list[Row]]:
+    study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[RarefiedRow]]
+) -> tuple[Rows, list[RarefiedRow], list[RarefiedRow]]:
     """Return the rows of all ranks, each rank's samples largest first; what the model reads of
     them; their reads.
     """
@@ -235,7 +235,7 @@ def _largest_first(
     return np.concatenate(rows), read, full
 
 
-def _laid_out(columns: Integers, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+def _laid_out(columns: Integers, rows: Sequence[RarefiedRow]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct
     ASVs.
     """
@@ -507,7 +507,7 @@ class Loader:
         return max(int(most[part].sum()) for part in parts)
 
     def _with_rows(
-        self, rarefied: list[Row], parts: list[Rows], item: Item, finish: Finish
+        self, rarefied: list[RarefiedRow], parts: list[Rows], item: Item, finish: Finish
     ) -> Callable[[], Any]:
         """Begin to exchange rarefied samples; what is returned makes the batch of them."""
         _, epoch, number = item
@@ -585,8 +585,8 @@ class Loader:
 
 
 def exchange_rows(
-    rarefied: Sequence[Row], sizes: Sequence[int], longest: int, world: World
-) -> Callable[[], list[list[Row]]]:
+    rarefied: Sequence[RarefiedRow], sizes: Sequence[int], longest: int, world: World
+) -> Callable[[], list[list[RarefiedRow]]]:
     """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of
     each.
 
@@ -598,7 +598,7 @@ def exchange_rows(
     message[: len(own)] = own
     arrived = world.begin_gather(torch.from_numpy(message))
 
-    def rows() -> list[list[Row]]:
+    def rows() -> list[list[RarefiedRow]]:
         of_ranks = []
         for message, size in zip(arrived(), sizes, strict=True):
             lengths, values = np.split(message.numpy(), [size])
@@ -611,7 +611,7 @@ def exchange_rows(
 
 
 # Numbers before the ASVs in a message of `exchange_asvs`.
-HEADER = 6
+MESSAGE_HEADER = 6
 
 
 def exchange_asvs(
@@ -636,17 +636,20 @@ def exchange_asvs(
     if isinstance(made, PaddedBatch) and made.is_constant:
         bucket = len(made.tokens) - made.masked, made.masked
     rows, slots = sum(number for number, _ in bins), slot_count(bins)
-    message = torch.zeros(HEADER + longest, dtype=torch.int32)
-    message[:HEADER] = torch.tensor([*bucket, made.has_short_asvs, rows, slots, len(held)])
-    message[HEADER : HEADER + len(held)] = held
+    message = torch.zeros(MESSAGE_HEADER + longest, dtype=torch.int32)
+    message[:MESSAGE_HEADER] = torch.tensor([*bucket, made.has_short_asvs, rows, slots, len(held)])
+    message[MESSAGE_HEADER : MESSAGE_HEADER + len(held)] = held
     arrived = world.begin_gather(message)
 
     def agreed() -> Batch | PaddedBatch:
         parts = [message.numpy() for message in arrived()]
         asvs, copies, has_short_asvs, rows, slots, _ = (
-            tuple(column) for column in np.stack([part[:HEADER] for part in parts]).T.tolist()
+            tuple(column)
+            for column in np.stack([part[:MESSAGE_HEADER] for part in parts]).T.tolist()
         )
-        columns = [part[HEADER : HEADER + part[HEADER - 1]] for part in parts]
+        columns = [
+            part[MESSAGE_HEADER : MESSAGE_HEADER + part[MESSAGE_HEADER - 1]] for part in parts
+        ]
         owned = torch.from_numpy(owned_asvs(columns, world.rank))
         # A half for each pair of a sample of this rank and another one.
         pairs = torch.tensor([samples[world.rank] * (sum(samples) - 1) / 2], dtype=torch.float64)

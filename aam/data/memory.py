@@ -39,7 +39,7 @@ from aam.typing import Floats
 
 log = logging.getLogger("aam")
 
-EXPECTED = (
+EXPECTED_OBJECT = (
     "expected a biom.Table, a DataFrame of samples whose columns are the ASVs' sequences, AnnData, "
     "aam.read_table(PATH), or the path of a table (.biom, .qza or .tsv)"
 )
@@ -58,11 +58,13 @@ def _in_memory(source: Any) -> AmpliconTable:
         samples, features = source.index, source.columns
     else:
         kind = type(source).__name__
-        raise InputError(f"table is {kind}, without sequences of ASVs or sample ids; {EXPECTED}")
+        raise InputError(
+            f"table is {kind}, without sequences of ASVs or sample ids; {EXPECTED_OBJECT}"
+        )
     try:
         entries = sparse.coo_array(values)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where} does not hold numbers ({error}); {EXPECTED}") from None
+        raise InputError(f"{where} does not hold numbers ({error}); {EXPECTED_OBJECT}") from None
     if entries.dtype.kind not in "biuf":
         raise InputError(f"{where} holds {entries.dtype}, expected whole reads")
     for kind, ids in (("sample", samples), ("feature", features)):

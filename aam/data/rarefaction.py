@@ -5,7 +5,7 @@ asked for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import sparse
 from aam.device.rng import next_generator
 from aam.errors import InputError
 from aam.io.tables import AmpliconTable
-from aam.typing import Integers, Ints
+from aam.typing import Classes, Integers, Ints
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -28,10 +28,8 @@ MAX_SHUFFLED = 1 << 17
 # The number of the rarefaction of evaluation; those of training count from 0.
 EVALUATION = -1
 
-# The class of each sample, None where it is missing, by metadata column.
-Classes = Mapping[str, Mapping[str, str | None]]
 # Columns and reads of one sample.
-Row = tuple[Integers, Ints]
+RarefiedRow = tuple[Integers, Ints]
 
 
 def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> Ints:
@@ -48,7 +46,7 @@ def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> Ints:
     return rng.multivariate_hypergeometric(wide, depth, method=method)
 
 
-def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: int) -> Row:
+def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: int) -> RarefiedRow:
     """Return columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one
     epoch.
 
@@ -60,7 +58,7 @@ def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: i
     return columns[kept], rarefied[kept]
 
 
-def matrix_of(rows: Sequence[Row], width: int) -> sparse.csr_matrix:
+def matrix_of(rows: Sequence[RarefiedRow], width: int) -> sparse.csr_matrix:
     """Return columns and reads of n samples as a matrix int64 ``[n, width]``."""
     starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
     none = np.zeros(0, np.int64)
@@ -78,7 +76,7 @@ def rarefied_counts(table: AmpliconTable, depth: int, seed: int, epoch: int) -> 
 SHALLOWEST = 0.25
 
 
-def rarefied_rows(study: Study, rows: Ints, epoch: int, shallow: float = 0.0) -> list[Row]:
+def rarefied_rows(study: Study, rows: Ints, epoch: int, shallow: float = 0.0) -> list[RarefiedRow]:
     """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as
     in `Collation`.
     """

@@ -25,7 +25,7 @@ from aam.io.ids import difference
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import read_table_text, read_text
-from aam.typing import Floats, Ids, Ints, Rows
+from aam.typing import Classes, Floats, Ids, Ints, Rows
 
 if TYPE_CHECKING:
     from aam.data.study import Selection, Study
@@ -34,12 +34,10 @@ Subset = Literal["train", "validation", "test"]
 Groups = Sequence[str] | None
 Strata = Sequence[str | None] | Floats | None
 
-# The class of each sample, None where it is missing, by target column.
-Classes = Mapping[str, Mapping[str, str | None]]
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
 # The second column kept its name when the word for its values became subset.
-HEADER = ["sample-id", "side", "fold"]
+SPLIT_HEADER = ["sample-id", "side", "fold"]
 
 # Numeric strata are quintiles, or the values themselves if there are at most five. Columns of more
 # than 100 classes are not spread over the subsets.
@@ -47,7 +45,7 @@ QUANTILES, MOST_STRATA = 5, 100
 # Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type`
 # hold a fifth of each type to within 0.008; the best of 100 random divisions holds it to within
 # 0.033.
-SWAPS = 2000
+SWAP_TRIALS = 2000
 # Share of the groups that is held out by default, and the minimum number of groups for it.
 DEFAULT_TEST_SHARE, LEAST_GROUPS_FOR_TEST = 0.2, 30
 # Folds that name a folder without a change, if they have few bytes: file systems allow 255.
@@ -126,7 +124,7 @@ class _Samples:
             expected = np.array(sizes)[:, None] / len(part)
             excess = np.repeat(-expected, shares.shape[1], axis=1)
             np.add.at(excess, part, shares)
-            for pair in random.integers(len(part), size=(SWAPS, 2)):
+            for pair in random.integers(len(part), size=(SWAP_TRIALS, 2)):
                 places = part[pair]
                 moved = shares[pair[1]] - shares[pair[0]]
                 before, after = excess[places], excess[places] + [moved, -moved]
@@ -254,7 +252,7 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
 def write_split(path: Path, split: Split) -> None:
     """Write split.tsv: sample-id, side, fold; one row per sample, sorted."""
     rows = zip(split.sample_ids, split.subsets, split.folds, strict=True)
-    frame = pd.DataFrame(rows, columns=HEADER)
+    frame = pd.DataFrame(rows, columns=SPLIT_HEADER)
     write_text(path, frame.to_csv(sep="\t", index=False, lineterminator="\n"))
 
 
@@ -264,9 +262,9 @@ def read_split(path: Path) -> Split:
     Raises `InputError`: another header, a row of another length, an unknown subset, empty or
     duplicate ids, no training samples.
     """
-    table = read_table_text(read_text(path), path, f"the header {HEADER}")
-    if table.header != HEADER:
-        header = f"the header is {table.header}, expected {HEADER}, separated by tabs"
+    table = read_table_text(read_text(path), path, f"the header {SPLIT_HEADER}")
+    if table.header != SPLIT_HEADER:
+        header = f"the header is {table.header}, expected {SPLIT_HEADER}, separated by tabs"
         raise InputError(f"{path}: {header}")
     subset_of = {str(subset): subset for subset in SUBSETS}
     faults, rows = table.faults, dict[str, tuple[Subset, str]]()

@@ -24,7 +24,7 @@ from aam.typing import Floats, Ids, Ints, Reals
 
 log = logging.getLogger("aam")
 
-Kind = Literal["numeric", "class"]
+TargetKind = Literal["numeric", "class"]
 LOG: Transform = "log-zscore"
 
 MAX_CLASSES = 100
@@ -56,7 +56,7 @@ class TargetSpec:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
-    kind: Kind
+    kind: TargetKind
     labels: tuple[str, ...] = ()
     transform: Transform = "none"
     scale: Scale = Scale()

@@ -23,8 +23,8 @@ K = 8
 
 
 # The token of each byte; 0 is no letter of a nucleotide.
-LETTERS = {A: b"Aa", C: b"Cc", G: b"Gg", T: b"TtUu", N: b"NRYSWKMBDHVnryswkmbdhv"}
-TOKEN_OF = {letter: token for token, letters in LETTERS.items() for letter in letters}
+TOKEN_LETTERS = {A: b"Aa", C: b"Cc", G: b"Gg", T: b"TtUu", N: b"NRYSWKMBDHVnryswkmbdhv"}
+TOKEN_OF = {letter: token for token, letters in TOKEN_LETTERS.items() for letter in letters}
 CODE = np.array([TOKEN_OF.get(byte, PAD) for byte in range(256)], np.uint8)
 
 COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK], dtype=np.uint8)

@@ -36,7 +36,7 @@ BACKENDS = {
 }
 # torch's own choice among them.
 SDPA = "sdpa"
-NAMES = (SDPA, *BACKENDS)
+KERNELS = (SDPA, *BACKENDS)
 
 # Longest sequences of a CPU for which two products and a softmax are faster, forward and backward,
 # than torch's own kernel.
@@ -104,13 +104,18 @@ Checks = dict[str, dict[str, Check]]
 
 # Largest error of attention and, as a share of the largest, of its gradients; ignoring a mask is
 # off by more than 1.
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+KERNEL_TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
 # Shape of the calls of a network: batch, heads, length, width of a head.
 Shape = tuple[int, int, int, int]
 REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
 NOT_FINITE = 1e30
-FORMAT = 3
+CHECKS_FORMAT = 3
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -177,7 +182,7 @@ def check_call_kind(
     dtype: torch.dtype,
     masked: bool,
     shapes: Sequence[Shape],
-    names: Sequence[str] = NAMES,
+    names: Sequence[str] = KERNELS,
 ) -> dict[str, Check]:
     """Check back ends for calls of one kind and of these shapes; back ends in use stay as they
     are.
@@ -221,17 +226,17 @@ def _probed(spec: ProbeSpec) -> dict[str, Check]:
     if outcome.ok:
         return outcome.facts
     checks, ended = dict[str, Check](), 0
-    for name in NAMES:
+    for name in KERNELS:
         alone = replace(spec, options={**spec.options, "names": [name]})
         outcome = verdict(f"attention-{name}", alone)
         checks[name] = outcome.facts[name] if outcome.ok else {"refused": outcome.reason}
         ended += not outcome.ok
-    return {} if ended == len(NAMES) else checks
+    return {} if ended == len(KERNELS) else checks
 
 
 def _is_valid(checks: Any) -> bool:
     """Return whether a value read from a file is what `try_backends` returns."""
-    if not isinstance(checks, dict) or tuple(checks) != NAMES:
+    if not isinstance(checks, dict) or tuple(checks) != KERNELS:
         return False
     measured = {"forward", "backward", "seconds"}
     return all("refused" in check or measured <= check.keys() for check in checks.values())
@@ -252,7 +257,11 @@ def check_backends(
     """Check every back end for every kind of call, or, unless `refresh`, take what an earlier
     process measured.
     """
-    options = {"shapes": [list(shape) for shape in shapes], "names": list(NAMES), "format": FORMAT}
+    options = {
+        "shapes": [list(shape) for shape in shapes],
+        "names": list(KERNELS),
+        "format": CHECKS_FORMAT,
+    }
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()
     # A CPU computes with torch's own kernels all the time: they need no process.
     isolated = device.type != "cpu"
@@ -277,7 +286,7 @@ def is_wrong(kind: str, check: Check) -> bool:
     """Return whether a back end serves this kind of call and computes it wrong."""
     dtype = getattr(torch, kind.partition(",")[0])
     error = max(check.get("forward", 0.0), check.get("backward", 0.0))
-    return "refused" not in check and not error <= TOLERANCE[dtype]
+    return "refused" not in check and not error <= KERNEL_TOLERANCE[dtype]
 
 
 def _reason(check: Check) -> str:
@@ -363,7 +372,7 @@ def decide_execution(
     earlier = earlier or {}
     backends = earlier.get("attention") if earlier.get("question") == question else {}
     chosen = backends if isinstance(backends, dict) else {}
-    if chosen.keys() != kinds or not set(NAMES).issuperset(map(str, chosen.values())):
+    if chosen.keys() != kinds or not set(KERNELS).issuperset(map(str, chosen.values())):
         checks, timed = check_backends(device, dtypes, shapes), device.type == "cuda"
         chosen = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()

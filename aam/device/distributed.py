@@ -31,12 +31,11 @@ from torch import Tensor, nn
 
 from aam.device.environment import available_cores, process_options, rank_of
 from aam.device.measure import seconds
+from aam.device.platform import Facts
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputError, RunError
 from aam.options import RunConfig
 
 log = logging.getLogger("aam")
-
-Facts = dict[str, Any]
 
 
 class _GatherRows(torch.autograd.Function):
@@ -292,7 +291,7 @@ def _combined_status(statuses: Sequence[int | None]) -> int:
 TIMEOUT = datetime.timedelta(hours=2)
 
 # Longest time that a rank with bad input waits to learn whether rank 0 has shown the same.
-SHOWN = datetime.timedelta(seconds=3)
+MESSAGE_DELAY = datetime.timedelta(seconds=3)
 
 # Option of Linux's prctl: the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
@@ -387,9 +386,9 @@ def _shown_once(world: World, store: Any, error: InputError) -> BaseException:
         if world.is_main:
             store.set(InputError.__name__, "")
             # The store ends with this rank.
-            time.sleep(SHOWN.total_seconds())
+            time.sleep(MESSAGE_DELAY.total_seconds())
             return error
-        store.wait([InputError.__name__], SHOWN)
+        store.wait([InputError.__name__], MESSAGE_DELAY)
         return SystemExit(BAD_INPUT)
     except RuntimeError:
         return error

@@ -329,9 +329,11 @@ def process_options(runtime: Any) -> list[str]:
 
 # Some installations of torch list a GPU and die at its first tensor, so each tensor is made in a
 # process of its own.
-PROGRAM = "import torch; x = torch.ones(1024, device={!r}); assert float((x + x).sum()) == 2048"
+FIRST_TENSOR = (
+    "import torch; x = torch.ones(1024, device={!r}); assert float((x + x).sum()) == 2048"
+)
 # A cold read of torch from a busy shared disk takes a minute or two.
-SECONDS = 600
+FIRST_TENSOR_SECONDS = 600
 OWN_ROCM = "without --rocm the image's own ROCm is used"
 HIP_HINT = f"{OWN_ROCM}; see Known failures in docs/rocm.md (apptainer #3261)"
 OWN_CUDA = "aam doctor which one this torch was built for"
@@ -344,7 +346,9 @@ NO_DEVICE = {
 }
 
 
-def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) -> str:
+def first_tensor(
+    device: str, program: str = FIRST_TENSOR, seconds: float = FIRST_TENSOR_SECONDS
+) -> str:
     """Allocate and add a small tensor on `device` in a child process; return how it failed, or an
     empty text.
     """

@@ -216,7 +216,7 @@ DEFAULT_SHARE = 0.8
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 # The stages of ``--memory-profile``, and that of all that runs in no stage.
-PROFILED = ("model creation", "transfer", "forward", "backward", "step")
+MEMORY_STAGES = ("model creation", "transfer", "forward", "backward", "step")
 BETWEEN = "between"
 
 
@@ -320,7 +320,7 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
         check_writable(folder, getattr(runtime, "overwrite", False))
     peaks: dict[str, int] = {}
     try:
-        with StageMemory(device, PROFILED) as peaks:
+        with StageMemory(device, MEMORY_STAGES) as peaks:
             return run(config)
     except InputError:
         # Nothing was computed, and the folder may be another's.

@@ -32,9 +32,9 @@ from aam.errors import OUT_OF_MEMORY
 
 log = logging.getLogger("aam")
 
-FORMAT = 1
+ANSWER_FORMAT = 1
 # Seconds of a trial where its specification gives no other limit.
-SECONDS = 300.0
+PROBE_SECONDS = 300.0
 # Characters of a reason.
 LONGEST_REASON = 300
 # What a child reports once and not again: its device was full, or another process had it.
@@ -43,7 +43,7 @@ PASSING = ("memory may be full", "busy or unavailable")
 # The line of a longer message that says what went wrong.
 CAUSE = re.compile(r"[Ee]rror: ")
 
-PROGRAM = "from aam.device.probe import answer; answer()"
+CHILD_PROGRAM = "from aam.device.probe import answer; answer()"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ProbeSpec:
     trial: str
     options: Facts
     device: torch.device
-    seconds: float = SECONDS
+    seconds: float = PROBE_SECONDS
     world: World = SINGLE
     refresh: bool = False
     kept: bool = True
@@ -123,7 +123,7 @@ def verdict(name: str, spec: ProbeSpec) -> Verdict:
 
 
 def _kept_verdict(name: str, spec: ProbeSpec) -> Facts:
-    question = {"format": FORMAT, **machine_facts(spec.device), "trial": spec.trial}
+    question = {"format": ANSWER_FORMAT, **machine_facts(spec.device), "trial": spec.trial}
     question["options"] = spec.options
     tried: list[Facts] = []
 
@@ -241,7 +241,7 @@ def _ask_child(request: Facts, limit: float) -> Facts:
 
 def _run_child(request: str, limit: float, output: IO[bytes], errors: IO[bytes]) -> str:
     """Run a child process; return what ended it, or an empty text where it finished."""
-    command, environment = [sys.executable, "-c", PROGRAM], child_environment()
+    command, environment = [sys.executable, "-c", CHILD_PROGRAM], child_environment()
     with tempfile.TemporaryFile() as words:
         words.write(request.encode())
         words.seek(0)

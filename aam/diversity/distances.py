@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from aam.config import RootLength
 from aam.diversity import unifrac
-from aam.diversity.unifrac import Counts, Input, Multiply, UnifracOptions
-from aam.io.matrices import Matrix, Tile, fill_tiles
+from aam.diversity.unifrac import CountMatrix, Input, Multiply, UnifracOptions
+from aam.io.matrices import DenseMatrix, Tile, fill_tiles
 from aam.io.phylogeny import Phylogeny
 from aam.typing import Bools, Floats, Integers, Ints
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 # Samples whose presence is held at a time for Faith PD.
 SAMPLES = 512
 
-DEFAULT = UnifracOptions()
+DEFAULT_OPTIONS = UnifracOptions()
 
 
-def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
+def samples_without_tips(tips: Ints, counts: CountMatrix) -> Bools:
     """Samples, bool [N], without a read of a feature that has a tip; their distances are not
     defined.
 
@@ -45,7 +45,7 @@ def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
     return np.equal(reads, 0)
 
 
-def inner(a: Matrix, b: Matrix) -> Matrix:
+def inner(a: DenseMatrix, b: DenseMatrix) -> DenseMatrix:
     """Return ``a.T @ b`` by NumPy."""
     return a.T @ b
 
@@ -56,7 +56,7 @@ def multiply_on(device: torch.device) -> Multiply:
     """
     import torch
 
-    def multiply(a: Matrix, b: Matrix) -> Matrix:
+    def multiply(a: DenseMatrix, b: DenseMatrix) -> DenseMatrix:
         left, right = (torch.from_numpy(matrix).to(device) for matrix in (a, b))
         return (left.T @ right).cpu().numpy()
 
@@ -66,10 +66,10 @@ def multiply_on(device: torch.device) -> Multiply:
 def batch_unifrac(
     phylogeny: Phylogeny,
     tips: Ints,
-    counts: Counts,
-    options: UnifracOptions = DEFAULT,
+    counts: CountMatrix,
+    options: UnifracOptions = DEFAULT_OPTIONS,
     rows: slice = slice(None),
-) -> Matrix:
+) -> DenseMatrix:
     """Return the distances between all samples of one batch, or of those at `rows` to all.
 
     Products are torch's: NumPy's own threads know nothing of ``--threads`` and wait on others'
@@ -106,14 +106,14 @@ def batch_unifrac(
     return result if options.double else result.astype(np.float32)
 
 
-def mirror(distances: Matrix) -> None:
+def mirror(distances: DenseMatrix) -> None:
     """Mirror the part of a square matrix above its diagonal, and set the diagonal to 0."""
     upper = np.triu(distances, 1)
     np.add(upper, upper.T, out=distances)
 
 
 def faith_pd(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include"
+    phylogeny: Phylogeny, tips: Ints, counts: CountMatrix, root_length: RootLength = "include"
 ) -> Floats:
     """Return Faith's phylogenetic diversity (Faith 1992): length of all branches above each
     sample's features.
@@ -189,8 +189,8 @@ def _sizes(
 def unifrac_tiles(
     phylogeny: Phylogeny,
     tips: Ints,
-    counts: Counts,
-    options: UnifracOptions = DEFAULT,
+    counts: CountMatrix,
+    options: UnifracOptions = DEFAULT_OPTIONS,
     multiply: Multiply = inner,
     memory_limit: int = 1 << 29,
     threads: int = 1,
@@ -224,7 +224,7 @@ def unifrac_tiles(
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair
-        distances: Matrix = unifrac.between(layout, read(i), read(j), options, multiply)
+        distances: DenseMatrix = unifrac.between(layout, read(i), read(j), options, multiply)
         if i == j:
             mirror(distances)
         return blocks[i], blocks[j], distances if options.double else distances.astype(np.float32)
@@ -240,8 +240,12 @@ def unifrac_tiles(
 
 
 def unifrac_matrix(
-    tree: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = DEFAULT, threads: int = 1
-) -> Matrix:
+    tree: Phylogeny,
+    tips: Ints,
+    counts: CountMatrix,
+    options: UnifracOptions = DEFAULT_OPTIONS,
+    threads: int = 1,
+) -> DenseMatrix:
     """Return all tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
     samples = counts.shape[0]
     result = np.zeros((samples, samples), np.float64 if options.double else np.float32)

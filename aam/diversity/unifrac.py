@@ -21,15 +21,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.config import RootLength, UnifracMetric
-from aam.io.matrices import Matrix
+from aam.io.matrices import DenseMatrix
 from aam.io.phylogeny import Phylogeny, present_ranges, range_starts
 from aam.typing import Array, Bools, Floats, Integers, Ints
 
-Counts: TypeAlias = Array | sparse.csr_matrix | sparse.csr_array
+CountMatrix: TypeAlias = Array | sparse.csr_matrix | sparse.csr_array
 
 # A branch that fewer samples have is rare: visiting the pairs of samples that share it takes less
 # time than all pairs.
-RARE = 0.05
+RARE_SHARE = 0.05
 # Rare branches above more tips than these count as common, so that the matrix of tips and branches
 # stays small.
 RARE_TIPS = 256
@@ -39,7 +39,7 @@ ESTIMATED_ON = 256
 GROUP, FIRST_GROUP = 128, 16
 SINGLE_BITS = 24
 # Returns ``a.T @ b`` for a [K, I] and b [K, J].
-Multiply: TypeAlias = Callable[[Matrix, Matrix], Matrix]
+Multiply: TypeAlias = Callable[[DenseMatrix, DenseMatrix], DenseMatrix]
 
 # Branches taken at once in the weighted forms, so that they stay in the processor's cache, and
 # those of them that are added up in float32 before float64 takes over.
@@ -88,7 +88,7 @@ def branches_above(phylogeny: Phylogeny, tips: Ints, root_length: RootLength) ->
 
 
 def on_tree(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength
+    phylogeny: Phylogeny, tips: Ints, counts: CountMatrix, root_length: RootLength
 ) -> tuple[Branches, sparse.csr_matrix]:
     """Return the branches above the features present, and their counts, one column per tip."""
     table = sparse.coo_matrix(counts)
@@ -164,7 +164,7 @@ def common_branches(branches: Branches, counts: sparse.csr_matrix) -> Bools:
     kept, lo, hi = present_ranges(branches.lo, branches.hi, present, branches.tips)
     share = np.zeros(len(branches.lo))
     share[kept] = (_below(sampled[:, present], lo, hi) > 0).mean(axis=1)
-    return np.asarray((share >= RARE) | (branches.hi - branches.lo > RARE_TIPS))
+    return np.asarray((share >= RARE_SHARE) | (branches.hi - branches.lo > RARE_TIPS))
 
 
 def make_layout(branches: Branches, common: Bools | None = None, single: bool = False) -> Layout:
@@ -461,7 +461,7 @@ def _added(sums: Floats, cell: Ints, values: Floats) -> None:
     sums += np.bincount(cell, values, sums.size).reshape(sums.shape)
 
 
-def _rows_of(left: Input, right: Input) -> Iterator[tuple[int, Ints, Matrix, Matrix]]:
+def _rows_of(left: Input, right: Input) -> Iterator[tuple[int, Ints, DenseMatrix, DenseMatrix]]:
     """Yield a sample of the left, some of its common branches, its values there and those of the
     right [rows, J].
 
@@ -479,7 +479,7 @@ def _rows_of(left: Input, right: Input) -> Iterator[tuple[int, Ints, Matrix, Mat
             yield sample, part, values[part, None], theirs
 
 
-def _add_rows(sums: Floats, rows: Matrix) -> None:
+def _add_rows(sums: Floats, rows: DenseMatrix) -> None:
     """Add the rows [K, J] to `sums` [J], a few of them in their own type before float64 takes
     over.
     """

@@ -36,7 +36,7 @@ GATE_STEPS, GATE_TOLERANCE = 10, 1e-4
 # How many times the difference of two eager runs captured steps may differ from them.
 GATE_FACTOR = 10.0
 # Eager steps before the first capture, in which libraries allocate what they keep.
-WARM_UP = 3
+WARM_UP_STEPS = 3
 # Share of a device's memory that a step may take.
 MOST_MEMORY = 0.95
 # Whose calls may end a capture: this thread's. The watchdog of RCCL asks for events at any time;
@@ -227,7 +227,7 @@ class CapturedSteps:
         shape = task.shape(window[0].data) if len(window) == 1 and not scaler.is_enabled() else None
         if shape is None or self.is_right is False or task.refusal:
             return eager()
-        if shape not in self.seen or self.taken <= WARM_UP:
+        if shape not in self.seen or self.taken <= WARM_UP_STEPS:
             self.seen.add(shape)
             return self._measured(eager, window[0].data)
         if shape not in self.graphs and not self._is_captured(shape, parts, window[0]):

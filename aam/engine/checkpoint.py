@@ -25,7 +25,7 @@ from aam.options import RunConfig
 
 log = logging.getLogger("aam")
 
-FORMAT = 2
+CHECKPOINT_FORMAT = 2
 
 # Files of a checkpoint.
 FACTS, TENSORS = "state.json", "state.safetensors"
@@ -64,7 +64,7 @@ def save(path: Path, state: State, world: World = SINGLE) -> None:
     from aam.device.sharding import full_tensor
 
     tensors = {name: full_tensor(value) for name, value in state.tensors.items()}
-    facts = {"format": FORMAT, **state.facts, "texts": [*state.texts]}
+    facts = {"format": CHECKPOINT_FORMAT, **state.facts, "texts": [*state.texts]}
     failed = None
     if world.is_main:
         try:
@@ -84,7 +84,7 @@ def load(path: Path) -> State:
     verify_manifest(path)
     facts: Any = read_json(path / FACTS)
     unreadable = f"{path}: not a checkpoint that this aam can read"
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+    if not isinstance(facts, dict) or facts.get("format") != CHECKPOINT_FORMAT:
         raise InputError(unreadable)
     try:
         texts = {name: (path / name).read_text(encoding="utf-8") for name in facts.pop("texts")}

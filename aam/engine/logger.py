@@ -36,8 +36,15 @@ Record = dict[str, Any]
 METRICS = "metrics.jsonl"
 
 # Metrics of an epoch that the terminal shows.
-SHOWN: tuple[str, ...] = ("train_loss", "val_loss", "val_mae", "val_r", "val_r2", "val_accuracy")
-SHOWN += ("val_perplexity", "samples_per_s")
+PROGRESS_METRICS: tuple[str, ...] = (
+    "train_loss",
+    "val_loss",
+    "val_mae",
+    "val_r",
+    "val_r2",
+    "val_accuracy",
+)
+PROGRESS_METRICS += ("val_perplexity", "samples_per_s")
 
 # Below this number of columns a bar shows neither rate nor remaining time.
 NARROW = 70
@@ -388,7 +395,9 @@ class RunLogger:
         title = f"{self.title}, epoch {min(epoch + 1, self.epochs)}/{self.epochs}"
         rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else ""
         self.progress.update(self.steps, description=title, rate=rate)
-        metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
+        metrics = ", ".join(
+            f"{name} {record[name]:.4g}" for name in PROGRESS_METRICS if name in record
+        )
         seconds = record["seconds"] / epoch * left if epoch else 0
         time_left = f", {seconds:.0f} s left at most" if seconds else ""
         log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, metrics, time_left)

@@ -40,7 +40,7 @@ from aam.files.atomic import (
 )
 from aam.files.output_folder import (
     LIST,
-    MEMORY,
+    MEMORY_FILES,
     RUN,
     OutputFolder,
     check_unlocked,
@@ -439,7 +439,7 @@ def run_command(
         return launch(processes or process_count(runtime), sys.argv[1:], program)
     with Signals() as signals, process_group(runtime) as world:
         plan = prepare(world)
-        facts = {**plan.facts, LIST: [RUN, RESULTS, *MEMORY, *plan.outputs]}
+        facts = {**plan.facts, LIST: [RUN, RESULTS, *MEMORY_FILES, *plan.outputs]}
         about = describe(name, plan.options, plan.files, facts, plan.in_memory)
         run = RunDirectory(about, runtime, signals, world)
         if runtime.dry_run:

@@ -38,7 +38,7 @@ PERMUTATIONS = 1999
 
 # Sums, and differences as a share of the largest, that are closer than this are equal but for
 # rounding.
-ROUNDING = 1e-10
+SUM_ROUNDING = 1e-10
 
 # A difference is shown where the corrected p is at most this.
 SIGNIFICANT = 0.05
@@ -159,7 +159,7 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
     if np.isnan(differences[0]):
         return math.nan
     seen = differences[0] / inflation_of_difference(predictions)
-    least = seen - ROUNDING * np.nanmax(differences)
+    least = seen - SUM_ROUNDING * np.nanmax(differences)
     return float(np.mean(np.isnan(differences) | (differences >= least)))
 
 
@@ -224,7 +224,7 @@ def permutation_p(predictions: TargetPredictions, seed: int, repeats: int = PERM
         sums.append(label[np.argsort(keys, axis=1)] @ of_unit)
     drawn = np.concatenate(sums)
     seen = (float(label @ of_unit) - drawn.mean()) / inflation_of_difference(predictions)
-    return float((1 + np.sum(drawn - drawn.mean() >= seen - ROUNDING)) / (1 + repeats))
+    return float((1 + np.sum(drawn - drawn.mean() >= seen - SUM_ROUNDING)) / (1 + repeats))
 
 
 # --- comparisons -------------------------------------------------------------------------------

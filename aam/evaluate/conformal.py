@@ -15,7 +15,7 @@ from scipy import sparse
 from aam.data.splits import kfold
 from aam.data.targets import TargetSpec
 from aam.evaluate import intervals, metrics
-from aam.evaluate.intervals import FEW_GROUPS, Metrics, too_few
+from aam.evaluate.intervals import FEW_GROUPS, MetricIntervals, too_few
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, target_predictions
 from aam.io.metadata import Metadata
 from aam.typing import Array, Ints
@@ -45,7 +45,7 @@ SMALLEST_SCALE = 0.25
 # quarter of an hour.
 LEFT_OUT_PARTS = 500
 
-ROUNDING = 1e-9
+RANK_ROUNDING = 1e-9
 
 # Training and held-out samples of folds.
 Folds = Sequence[tuple[Ints, Ints]]
@@ -135,7 +135,7 @@ def _smallest(values: Array, weight: Array, share: float) -> float:
     does.
     """
     order = np.argsort(values, kind="stable")
-    place = np.searchsorted(np.cumsum(weight[order]), share - ROUNDING)
+    place = np.searchsorted(np.cumsum(weight[order]), share - RANK_ROUNDING)
     return float(np.append(values[order], math.inf)[place])
 
 
@@ -145,7 +145,7 @@ def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -
     """
     order = np.argsort(predicted, kind="stable")
     running = np.cumsum(weight[order]) / weight.sum()
-    part = np.minimum((count * (running - ROUNDING)).astype(np.int64), count - 1)
+    part = np.minimum((count * (running - RANK_ROUNDING)).astype(np.int64), count - 1)
     place = np.unique(part, return_inverse=True)[1]
     total = np.bincount(place, weights=weight[order])
     knots = np.bincount(place, weights=(weight * predicted)[order]) / total
@@ -175,7 +175,9 @@ def _share_needed(
     return _smallest(needed, weight, CONFORMAL_LEVEL)
 
 
-def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
+def conformal_coverage(
+    predictions: TargetPredictions, seed: int, repeats: int = 1000
+) -> MetricIntervals:
     """Coverage and width of the conformal intervals, with limits over groups; nothing without
     intervals.
     """

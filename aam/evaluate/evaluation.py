@@ -14,13 +14,20 @@ import pandas as pd
 from aam.evaluate import comparison, intervals
 from aam.evaluate.comparison import Baseline, Comparison, Outcome
 from aam.evaluate.conformal import CONFORMAL_LEVEL, conformal_coverage
-from aam.evaluate.intervals import LEAST_GROUPS, Levels, Metrics, number, too_few, with_limits
+from aam.evaluate.intervals import (
+    LEAST_GROUPS,
+    Levels,
+    MetricIntervals,
+    number,
+    too_few,
+    with_limits,
+)
 from aam.evaluate.metrics import TITLES, unweighted_metrics
 from aam.evaluate.predictions import (
     UNKNOWN_CLASS,
     Columns,
+    EvaluatedSubset,
     PredictionTable,
-    Subset,
     TargetPredictions,
     guess,
     target_predictions,
@@ -35,7 +42,7 @@ Sign = Literal["better", "open", "worse", "none"]
 
 # The verdict in three words, and the sign that goes with it, by the outcome against the best
 # baseline.
-WORDS: dict[Outcome, tuple[str, Sign]] = {
+OUTCOME_TITLES: dict[Outcome, tuple[str, Sign]] = {
     "better": ("Beats best baseline", "better"),
     "close": ("Close to baseline", "open"),
     "not shown": ("Not shown better", "open"),
@@ -44,7 +51,7 @@ WORDS: dict[Outcome, tuple[str, Sign]] = {
 }
 
 # What a reader must know of samples that were not held out.
-CAUTION: dict[Subset, str] = {
+CAUTION: dict[EvaluatedSubset, str] = {
     "validation": (
         "Training made choices on these samples, so that new samples will do worse; --test-size or "
         "--cv holds samples out."
@@ -62,7 +69,7 @@ ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 SOLVED = {"auroc": 0.9, "balanced_accuracy": 0.9, "r2": 0.8}
 
 # At most these metrics inside the batches are next to nothing.
-NOTHING = {"auroc": 0.55, "r2": 0.05}
+NO_SIGNAL = {"auroc": 0.55, "r2": 0.05}
 
 
 @dataclass(frozen=True)
@@ -104,12 +111,12 @@ class Evaluation:
 
     names: Names
     predictions: TargetPredictions
-    metrics: Metrics
+    metrics: MetricIntervals
     folds: Levels = field(default_factory=dict)
     batches: Levels = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
-    coverage: Metrics = field(default_factory=dict)
-    subset: Subset = "held-out"
+    coverage: MetricIntervals = field(default_factory=dict)
+    subset: EvaluatedSubset = "held-out"
 
     @property
     def key(self) -> str:
@@ -155,7 +162,7 @@ def evaluate_target(
     predictions: TargetPredictions,
     baselines: Sequence[Baseline] = (),
     *,
-    subset: Subset = "held-out",
+    subset: EvaluatedSubset = "held-out",
     seed: int = 0,
     repeats: int = 1000,
 ) -> Evaluation:
@@ -202,7 +209,7 @@ def evaluate(
     columns: Columns,
     baselines: Mapping[str, Sequence[Baseline]],
     *,
-    subset: Subset = "held-out",
+    subset: EvaluatedSubset = "held-out",
     new_cohort: bool = False,
 ) -> tuple[Evaluation, ...]:
     """Judge each target of a table of predictions.
@@ -267,7 +274,7 @@ def compared(comparisons: Sequence[Comparison]) -> Verdict:
         return Verdict("Better than guessing", sentence, "open")
     if beats_chance and best is not constant:
         sentence = f"Better than guessing ({constant.name}). {sentence}"
-    words, sign = WORDS[state]
+    words, sign = OUTCOME_TITLES[state]
     if state == "better" and all(rival.trivial for rival in full):
         words = "Beats trivial baselines"
     return Verdict(words, sentence, sign)
@@ -417,7 +424,7 @@ def batch_sentences(known: TargetPredictions, name: str, told_of_new: bool = Fal
         against = "" if labels else f" against each {name}'s own mean"
         text = f"Within a {name}, the {TITLES[key]}{against} is {number(inside)}"
         sentences.append(f"{text}; over all of these samples it is {number(over)}.")
-        if inside <= NOTHING[key]:
+        if inside <= NO_SIGNAL[key]:
             base = "chance" if labels else f"that {name}'s mean"
             sentences.append(f"Inside a {name} the model is not clearly better than {base}.")
     if known.fold is None or told_of_new:

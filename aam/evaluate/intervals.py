@@ -42,7 +42,7 @@ FOLD_INFLATION = math.sqrt(2)
 # (docs/adr/007-grouped-intervals-and-tests.md).
 ERROR_INFLATION = 1.15
 
-LEVEL = 0.95
+INTERVAL_LEVEL = 0.95
 
 # A share that rests on fewer trials than this, as where one group has most samples of a class, has
 # no interval: with one degree of freedom it would be from 0 to 1.
@@ -61,10 +61,10 @@ class Interval:
     high: float = math.nan
 
 
-Metrics = dict[str, Interval]
+MetricIntervals = dict[str, Interval]
 
 # By level of a column, the number of samples and their metrics.
-Levels = dict[str, tuple[int, Metrics]]
+Levels = dict[str, tuple[int, MetricIntervals]]
 
 
 def resample_metrics(
@@ -124,7 +124,7 @@ def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
     value, drawn = float(values[0]), _defined(values)
     if groups < LEAST_GROUPS or not len(drawn):
         return Interval(value)
-    tail = (1 - LEVEL) / 2
+    tail = (1 - INTERVAL_LEVEL) / 2
     expanded = ndtr(stdtrit(groups - 1, tail) * math.sqrt(groups / (groups - 1)))
     limits = np.percentile(drawn, [100 * expanded, 100 * (1 - expanded)])
     low, high = value + inflation * (limits - value)
@@ -209,7 +209,7 @@ def error_intervals(
         (errors.logarithms(errors.sums @ weights.T) - value) / errors.standard_errors(weights)
         for weights in _resamples(errors.groups, seed, repeats, errors.groups)
     ]
-    student = -float(stdtrit(errors.groups - 1, (1 - LEVEL) / 2))
+    student = -float(stdtrit(errors.groups - 1, (1 - INTERVAL_LEVEL) / 2))
     inflation = ERROR_INFLATION if predictions.cross_validated else 1.0
     limits = []
     for center, scale, t in zip(value[:, 0], deviation, np.concatenate(drawn, axis=1), strict=True):
@@ -217,7 +217,7 @@ def error_intervals(
         if 2 * len(t) < repeats or not 0 < scale < math.inf:
             limits.append((math.nan, math.nan))
             continue
-        lower, upper = np.percentile(t, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+        lower, upper = np.percentile(t, [50 * (1 - INTERVAL_LEVEL), 50 * (1 + INTERVAL_LEVEL)])
         reach = np.array([-max(upper, student), -min(lower, -student)]) * scale * inflation
         limits.append(tuple(np.exp(center + reach).tolist()))
     mae, rmse, unexplained = limits
@@ -243,7 +243,7 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     """Return the number of right-or-wrong trials that say as much as the groups do of a metric that
     is a share.
 
-    For coverage that is the number of groups. Metrics of classes, each with a weight w_k
+    For coverage that is the number of groups. MetricIntervals of classes, each with a weight w_k
     (its share of the samples in accuracy, 1 / K in means over K classes and in AUROC near 1,
     Newcombe 2006, whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of
     each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two classes does; that of two rests on
@@ -275,7 +275,7 @@ def share_interval(
     less, as Student's t does compared with that of the `samples`; below `LEAST_UNITS` there is no
     interval.
     """
-    share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
+    share, drawn, tail = float(values[0]), _defined(values), (1 - INTERVAL_LEVEL) / 2
     few = min(units, groups)
     if not len(drawn) or math.isnan(share) or few < LEAST_UNITS:
         return Interval(share)
@@ -315,7 +315,9 @@ def rough(predictions: TargetPredictions) -> str:
     return above if largest > LARGEST_SHARE else ""
 
 
-def intervals(predictions: TargetPredictions, resampled: dict[str, Array], seed: int) -> Metrics:
+def intervals(
+    predictions: TargetPredictions, resampled: dict[str, Array], seed: int
+) -> MetricIntervals:
     """Return each of the `resampled` metrics with its limits: exact ones of shares, studentized
     ones of errors of numbers, percentiles of all others.
     """
@@ -347,7 +349,7 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array], seed:
 
 def metrics_with_intervals(
     predictions: TargetPredictions, seed: int, repeats: int = 1000
-) -> Metrics:
+) -> MetricIntervals:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
     known = predictions.complete()
     return intervals(known, resample_metrics(known, seed, repeats), seed)

@@ -21,12 +21,12 @@ Measure = Callable[[Array, Array, Array], dict[str, Array]]
 
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse", "ece"})
 
-NAMES = (
+METRIC_NAMES = (
     "MAE,RMSE,R2,Pearson,Spearman,NRMSE,accuracy,balanced accuracy,macro F1,AUROC,AUPRC,ECE,"
     "precision,recall,F1,coverage,width"
 )
 
-TITLES = {name.lower().replace(" ", "_"): name for name in NAMES.split(",")}
+TITLES = {name.lower().replace(" ", "_"): name for name in METRIC_NAMES.split(",")}
 
 # Metrics of the order or the course of the predictions. Pooled over folds they mix models with
 # different offsets and fall below chance without a signal, so they are computed inside

@@ -33,18 +33,18 @@ from aam.typing import Array, Bools
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
-RAREFACTIONS, MEMBERS, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd", "low", "high")
+RAREFACTIONS, MEMBER_SD, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd", "low", "high")
 
 # Columns of text, "" where nothing is known: the fold that held a sample out; what it was to the
 # model (train, validation, test, or calibration if it fitted the intervals); why it has no value.
-TEXTS = ("fold", "subset", "note")
+TEXT_COLUMNS = ("fold", "subset", "note")
 
 # Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from
 # the largest. Squares of numbers above the largest overflow.
-ROUNDING, LARGEST = 0.02, 1e38
+SHARE_ROUNDING, LARGEST_PREDICTION = 0.02, 1e38
 
 # What a file of predictions must have, for messages.
-COLUMNS = (
+EXPECTED_COLUMNS = (
     "the columns sample-id and one for each target, called as in the metadata; for a target with "
     "classes also TARGET=CLASS, a probability for each"
 )
@@ -53,7 +53,7 @@ WHOLE = re.compile(r"-?\d+\.0")
 
 # What the samples of a report were to the model. Only "held-out" ones took no part in learning or
 # choosing anything.
-Subset = Literal["held-out", "validation", "training", "unknown"]
+EvaluatedSubset = Literal["held-out", "validation", "training", "unknown"]
 
 # The truth of a sample whose class no training sample had: the model has no probability of it.
 UNKNOWN_CLASS = -2
@@ -64,7 +64,7 @@ class PredictionTable:
     """Predictions of the targets `specs`, in a `frame` with a row per sample id [N].
 
     It has TARGET and TARGET.SUFFIX of a number, TARGET=LABEL of classes, NaN where there is no
-    prediction; and `TEXTS`.
+    prediction; and `TEXT_COLUMNS`.
     """
 
     specs: tuple[TargetSpec, ...]
@@ -76,7 +76,7 @@ class PredictionTable:
         return tuple(self.frame.index)
 
     def texts(self, column: str) -> tuple[str, ...]:
-        """A column of `TEXTS`, [N]."""
+        """A column of `TEXT_COLUMNS`, [N]."""
         return tuple(self.frame[column])
 
     def predicted(self, target: str) -> Array:
@@ -104,7 +104,7 @@ class PredictionTable:
         """Rows for `sample_ids` in their order; those without a prediction say why."""
         frame = self.frame.reindex(pd.Index(sample_ids, name="sample-id"))
         frame["note"] = [notes.get(name, "") for name in sample_ids]
-        return replace(self, frame=frame.fillna(dict.fromkeys(TEXTS, "")))
+        return replace(self, frame=frame.fillna(dict.fromkeys(TEXT_COLUMNS, "")))
 
 
 def _columns(spec: TargetSpec) -> list[str]:
@@ -131,7 +131,7 @@ def make_predictions(
         columns |= zip(_columns(spec), values.T if spec.labels else [values], strict=False)
     for name, deviation in (deviations or {}).items():
         columns[f"{name}.{RAREFACTIONS}"] = deviation
-    columns |= {name: texts.get(name, "") for name in TEXTS}
+    columns |= {name: texts.get(name, "") for name in TEXT_COLUMNS}
     frame = pd.DataFrame(columns, pd.Index(sample_ids, name="sample-id", dtype=object))
     return PredictionTable(tuple(specs), frame)
 
@@ -171,7 +171,7 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     tables = _with_same_labels(tables)
     columns: dict[str, object] = {}
     for name, first in tables[0].frame.items():
-        if name in TEXTS:
+        if name in TEXT_COLUMNS:
             columns[name] = first
         elif all(name in table.frame for table in tables):
             power = 2 if str(name).endswith(f".{RAREFACTIONS}") else 1
@@ -180,7 +180,7 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     for spec in tables[0].specs:
         if spec.kind == "numeric":
             values = [table.frame[spec.name] for table in tables]
-            columns[f"{spec.name}.{MEMBERS}"] = np.std(values, axis=0)
+            columns[f"{spec.name}.{MEMBER_SD}"] = np.std(values, axis=0)
     return replace(tables[0], frame=pd.DataFrame(columns, tables[0].frame.index))
 
 
@@ -204,7 +204,7 @@ def file_frame(table: PredictionTable) -> pd.DataFrame:
             chosen = np.array(spec.labels, object)[shares.argmax(axis=1)]
             columns[spec.name] = np.where(np.isnan(shares).any(axis=1), "", chosen)
         columns |= {name: table.frame[name] for name in _columns(spec) if name in table.frame}
-    kept = [name for name in TEXTS if name == "note" or any(table.frame[name])]
+    kept = [name for name in TEXT_COLUMNS if name == "note" or any(table.frame[name])]
     return pd.DataFrame(columns | {name: table.frame[name] for name in kept}, table.frame.index)
 
 
@@ -217,7 +217,7 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 def _cells(path: Path) -> pd.DataFrame:
     """The cells of a file as text, by sample id."""
-    table, body = read_table_text(read_text(path), path, COLUMNS), dict[str, list[str]]()
+    table, body = read_table_text(read_text(path), path, EXPECTED_COLUMNS), dict[str, list[str]]()
     faults = table.faults
     for name, count in Counter(table.header).items():
         if count > 1:
@@ -230,7 +230,7 @@ def _cells(path: Path) -> pd.DataFrame:
         body[name] = cells
     faults.raise_if_any()
     if not body:
-        raise InputError(f"{path}: no sample below the header; expected {COLUMNS}")
+        raise InputError(f"{path}: no sample below the header; expected {EXPECTED_COLUMNS}")
     ids = pd.Index(body, name="sample-id", dtype=object)
     return pd.DataFrame([*body.values()], ids, table.header[1:], dtype=object)
 
@@ -254,7 +254,9 @@ def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
         classes = {name.partition("=")[0] for name in header if "=" in name}
         hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
         found = shown(["sample-id", *header])
-        raise InputError(f"{path}: no target column next to {found}{hint}; expected {COLUMNS}")
+        raise InputError(
+            f"{path}: no target column next to {found}{hint}; expected {EXPECTED_COLUMNS}"
+        )
     return tuple(
         TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
         for name in names
@@ -269,7 +271,9 @@ def read_predictions(path: Path) -> PredictionTable:
     """
     cells = _cells(path)
     specs, problems = _specs(path, list(cells)), Problems()
-    frame = cells[[name for name in TEXTS if name in cells]].reindex(columns=TEXTS, fill_value="")
+    frame = cells[[name for name in TEXT_COLUMNS if name in cells]].reindex(
+        columns=TEXT_COLUMNS, fill_value=""
+    )
     for name in (name for spec in specs for name in _columns(spec) if name in cells):
         words = f"{path}: column {name!r} holds text where numbers belong"
         remedy = f"; correct it or, if it has classes, add a probability for each: {name}=CLASS"
@@ -295,16 +299,17 @@ def _impossible(table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame) -
         low, high = (values, values) if limits is None else limits.T
         return {
             "an infinite prediction": np.isinf(values),
-            f"a prediction above {LARGEST:g}": np.isfinite(values) & (np.abs(values) > LARGEST),
+            f"a prediction above {LARGEST_PREDICTION:g}": np.isfinite(values)
+            & (np.abs(values) > LARGEST_PREDICTION),
             "a lower limit above the upper one": low > high,
         }
     known = np.isfinite(values).all(axis=1)
-    outside = (values < -ROUNDING) | (values > 1 + ROUNDING)
-    no_shares = outside.any(axis=1) | (np.abs(values.sum(axis=1) - 1) > ROUNDING)
+    outside = (values < -SHARE_ROUNDING) | (values > 1 + SHARE_ROUNDING)
+    no_shares = outside.any(axis=1) | (np.abs(values.sum(axis=1) - 1) > SHARE_ROUNDING)
     named = (cells[spec.name] != "").to_numpy()
     column = pd.Index(spec.labels).get_indexer(cells[spec.name])
     of_label = values[np.arange(len(column)), column]
-    disagrees = (column < 0) | (of_label < values.max(axis=1) - ROUNDING)
+    disagrees = (column < 0) | (of_label < values.max(axis=1) - SHARE_ROUNDING)
     return {
         "probabilities that are no numbers from 0 to 1 with a sum of 1": known & no_shares,
         "a label that has not the largest probability": known & named & disagrees,

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from operator import add
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from aam.evaluate.intervals import LEAST_GROUPS, interval
 from aam.model.aam import slots_of
 from aam.options import RuntimeConfig
 from aam.predict.blend import specs_in_order
-from aam.predict.estimator import Samples
+from aam.predict.estimator import Matrix, Samples
 from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import WITHOUT_TOKENS, AsvVectors, collect, encode_table, per_target
@@ -38,8 +37,6 @@ from aam.typing import Bools, Floats, Ints, Rows
 
 log = logging.getLogger("aam")
 
-
-Matrix: TypeAlias = sparse.csr_matrix
 
 # --- variants of samples ------------------------------------------------------------------------
 
@@ -118,7 +115,7 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
 
 VARIANTS_AT_ONCE = 1 << 14
 
-SAMPLES_AT_ONCE = 256
+EFFECT_SAMPLES = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +172,8 @@ class Predictor:
         order, device = np.argsort(-sizes, kind="stable"), self.asvs.vectors.device
         self.saved.required_network.eval()
         with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
-            for start in range(0, len(order), SAMPLES_AT_ONCE):
-                places = order[start : start + SAMPLES_AT_ONCE]
+            for start in range(0, len(order), EFFECT_SAMPLES):
+                places = order[start : start + EFFECT_SAMPLES]
                 of_batch = [(reads[0][place], reads[1][place]) for place in places]
                 parts = [rows[places]], [of_batch]
                 batch = collate(self.study, *parts, EVALUATION, WITHOUT_TOKENS).to(device)

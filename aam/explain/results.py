@@ -16,9 +16,10 @@ import pandas as pd
 from scipy import sparse
 
 from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number, too_few
-from aam.explain.effects import FALSE_DISCOVERIES, Matrix, TargetEffects, importance_of, losses
+from aam.explain.effects import FALSE_DISCOVERIES, TargetEffects, importance_of, losses
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
+from aam.predict.estimator import Matrix
 from aam.report.charts import Figure, IntervalRow, Table, interval_chart, shortened
 from aam.report.page import as_data, templates
 from aam.typing import Ints
@@ -326,12 +327,12 @@ def _table(title: str, name: str, table: pd.DataFrame, columns: Mapping[str, str
     return Table(title, pd.DataFrame(rows, columns=[*columns.values()], dtype=object), name)
 
 
-TESTED = {"importance": "importance, 95 % interval", "q": "q", "raises": "direction"}
+TEST_COLUMNS = {"importance": "importance, 95 % interval", "q": "q", "raises": "direction"}
 
 
 def asv_table(explanation: Explanation, top: int) -> Table:
     """The most important ASVs."""
-    columns = {"label": "ASV", "samples": "samples", **TESTED, "effect": "mean effect"}
+    columns = {"label": "ASV", "samples": "samples", **TEST_COLUMNS, "effect": "mean effect"}
     if "attention" in explanation.features:
         columns["attention"] = "attention, mean share"
     table = explanation.features.head(top)
@@ -342,7 +343,7 @@ def taxa_tables(explanation: Explanation) -> list[Table]:
     """The most important taxa of each rank."""
     if explanation.taxa is None:
         return []
-    columns, tables = {"ASVs": "ASVs", **TESTED, "first": "most important ASV"}, []
+    columns, tables = {"ASVs": "ASVs", **TEST_COLUMNS, "first": "most important ASV"}, []
     for rank, table in explanation.taxa.groupby("rank", sort=False):
         title = f"The most important taxa ({rank}): sums over ASVs"
         shown = {"taxon": str(rank), **columns}

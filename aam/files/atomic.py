@@ -246,7 +246,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 # --- manifest ----------------------------------------------------------------------------------
 
-FORMAT = 1
+MANIFEST_FORMAT = 1
 MANIFEST = "manifest.json"
 
 
@@ -262,7 +262,7 @@ def _entries(folder: Path) -> list[str]:
 def write_manifest(folder: Path) -> None:
     """Write the manifest of `folder`, after all of its files."""
     entries = {name: _about(folder / name) for name in _entries(folder)}
-    text = json.dumps({"format": FORMAT, "files": entries}, indent=1)
+    text = json.dumps({"format": MANIFEST_FORMAT, "files": entries}, indent=1)
     (folder / MANIFEST).write_text(f"{text}\n")
 
 
@@ -280,8 +280,8 @@ def verify_manifest(folder: Path) -> None:
     with reworded((KeyError, TypeError, AttributeError), damaged):
         version, entries = manifest["format"], dict(manifest["files"].items())
         sizes = {name: about["bytes"] for name, about in entries.items()}
-    if version != FORMAT:
-        raise InputError(f"{folder}: format {version}, this aam reads {FORMAT}")
+    if version != MANIFEST_FORMAT:
+        raise InputError(f"{folder}: format {version}, this aam reads {MANIFEST_FORMAT}")
     wrong = []
     for name, about in entries.items():
         path, is_same = folder / name, False

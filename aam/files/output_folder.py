@@ -34,7 +34,7 @@ RUN = "run.json"
 LIST = "outputs"
 
 # What ``--memory-profile`` adds.
-MEMORY = ("memory.json",)
+MEMORY_FILES = ("memory.json",)
 
 # The answers to DOME, next to a report, and what its page shows.
 DOME, PAGE = "dome.json", "report.json"

@@ -24,12 +24,12 @@ from aam.io.packed import dataset, open_hdf5, write_artifact
 from aam.io.text import read_table_text, read_text, unix
 from aam.typing import Floats
 
-Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
+DenseMatrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
-Tile: TypeAlias = tuple[slice, slice, Matrix]
+Tile: TypeAlias = tuple[slice, slice, DenseMatrix]
 
 # Largest difference between the two halves of a matrix, as rounding leaves it.
-TOLERANCE = 1e-6
+ASYMMETRY = 1e-6
 
 ROWS = 512
 
@@ -51,7 +51,7 @@ class DistanceMatrix:
     """
 
     ids: tuple[str, ...]
-    values: Matrix
+    values: DenseMatrix
 
     def select(self, sample_ids: Sequence[str]) -> DistanceMatrix:
         """Return the distances between some samples, in the order given; `InputError` where one has
@@ -87,7 +87,7 @@ def _checked(ids: Sequence[str], source: Any, path: Path) -> DistanceMatrix:
         "a sample id is empty; expected a name for each row": "" in ids,
         "holds values that are not finite, expected distances of 0 or more": not is_finite,
         f"{negative} distances are negative, expected 0 or more": negative > 0,
-        f"differs from its transpose by up to {uneven:g}, expected symmetry": uneven > TOLERANCE,
+        f"differs from its transpose by up to {uneven:g}, expected symmetry": uneven > ASYMMETRY,
         f"{ids[place]!r} is {diagonal[place]:g} away from itself, expected 0": diagonal[place] != 0,
     }
     refuse(path, rules)
@@ -209,7 +209,7 @@ def _h5_head(ids: Sequence[str]) -> bytes:
     return image.getvalue()
 
 
-def _filled(file: IO[bytes], head: bytes, samples: int, tiles: Iterable[Tile]) -> Matrix:
+def _filled(file: IO[bytes], head: bytes, samples: int, tiles: Iterable[Tile]) -> DenseMatrix:
     """Write `head` and then the tiles to an empty file, and return these, mapped as float32."""
     file.write(head)
     file.flush()
@@ -223,7 +223,7 @@ def _filled(file: IO[bytes], head: bytes, samples: int, tiles: Iterable[Tile]) -
 
 
 def write_lines(
-    file: IO[str], header: Sequence[str], ids: Sequence[str], rows: Iterable[Matrix], form: str
+    file: IO[str], header: Sequence[str], ids: Sequence[str], rows: Iterable[DenseMatrix], form: str
 ) -> None:
     """Write a header and the numbers of each of the `ids`, a row at a time; `form` is the delimiter
     and a format, such as ``\\t%.6g``.

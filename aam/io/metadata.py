@@ -33,7 +33,7 @@ from aam.io.missing import (
 from aam.io.text import DIRECTIVE, MOST_LINES, Faults, TextTable, read_table_text, read_text
 from aam.typing import Array, Floats, Ids
 
-Kind = Literal["numeric", "categorical"]
+ColumnType = Literal["numeric", "categorical"]
 # A column of text as it stands in a file, or of numbers from memory, NaN where one is missing.
 Column: TypeAlias = tuple[str, ...] | Array
 
@@ -45,7 +45,9 @@ ARTIFACTS = {
     "ImmutableMetadata": "metadata.tsv",
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
-EXPECTED = "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
+EXPECTED_METADATA = (
+    "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
+)
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
@@ -111,7 +113,7 @@ class Metadata:
 
     ids: tuple[str, ...]
     columns: Mapping[str, Column]
-    kinds: dict[str, Kind]
+    kinds: dict[str, ColumnType]
     declared: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
     source: str = "metadata"
@@ -364,7 +366,7 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
     directives.
     """
-    table = read_table_text(read_text(path, ARTIFACTS), path, EXPECTED)
+    table = read_table_text(read_text(path, ARTIFACTS), path, EXPECTED_METADATA)
     samples, directives = _samples_and_directives(table)
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(table.header)
     if numbered := row_numbers(table.header, ids):
@@ -414,7 +416,7 @@ def make_metadata(
     declared = frozenset(name for name in columns if types.get(name))
     blank = frozenset(name for name in columns if schemes.get(name) in ("blank", "no-missing"))
     faults = dict[str, list[str]]()
-    kinds = dict[str, Kind]()
+    kinds = dict[str, ColumnType]()
     metadata = Metadata(
         tuple(ids), dict(columns), kinds, declared, blank, source, words, faults=faults
     )

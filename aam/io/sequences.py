@@ -9,8 +9,8 @@ from pathlib import Path
 from aam.errors import InputError
 from aam.io.text import Faults, read_text, unix
 
-LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
-NOT_DNA = re.compile(f"[^{LETTERS}]")
+DNA_LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
+NOT_DNA = re.compile(f"[^{DNA_LETTERS}]")
 CLEAN = str.maketrans("URYSWKMBDHV", "TNNNNNNNNNN")
 
 # Nucleotides that no name of a sample has, as a pair of barcodes of ten each.

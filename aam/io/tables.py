@@ -41,7 +41,7 @@ log = logging.getLogger("aam")
 
 MAX_COUNT = 2**32 - 1
 
-EXPECTED = (
+EXPECTED_TABLE = (
     "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
     "features in rows and samples in columns"
 )
@@ -60,7 +60,7 @@ CREATED = datetime(1970, 1, 1)
 # What biom-format raises of JSON that is no table.
 BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-Counts: TypeAlias = csr_array | csr_matrix
+CsrCounts: TypeAlias = csr_array | csr_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,7 +465,7 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     if text.startswith(MOTHUR_COMPRESSED):
         remedy = "write it with count.seqs(count=FILE, compress=f)"
         raise InputError(f"{where}: a compressed .count_table of mothur; {remedy}")
-    source = read_table_text(text, where, EXPECTED, counts_below=True)
+    source = read_table_text(text, where, EXPECTED_TABLE, counts_below=True)
     top, first = next(source.body, (0, []))
     if are_names_of_r(source.header) and not any(map(is_real, first[2:])):
         found = "the header is V1, V2 and so on, as R names columns without names"
@@ -561,7 +561,7 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
 
 
 def write_hdf5(
-    path: Path, counts: Counts, sample_ids: Sequence[str], feature_ids: Sequence[str]
+    path: Path, counts: CsrCounts, sample_ids: Sequence[str], feature_ids: Sequence[str]
 ) -> None:
     """Write reads as a BIOM 2.1 file by biom-format, whole or not at all; equal tables give equal
     bytes.

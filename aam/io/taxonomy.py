@@ -14,7 +14,7 @@ from aam.io.headers import is_lineage_header
 from aam.io.ids import difference, known_of, md5
 from aam.io.text import read_table_text, read_text
 
-EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
+EXPECTED_TAXONOMY = "'Feature ID' and 'Taxon' as the first two columns"
 
 STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
 
@@ -22,8 +22,10 @@ STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "spec
 RANKS = {rank[0]: rank for rank in STANDARD_RANKS} | {"k": "kingdom"}
 RANKS |= {f"D_{level}": rank for level, rank in enumerate(STANDARD_RANKS)}
 # The place of each prefix in a lineage.
-LEVEL = {prefix: STANDARD_RANKS.index(rank) for prefix, rank in RANKS.items() if rank != "kingdom"}
-LEVEL |= {"k": 0}
+RANK_PLACE = {
+    prefix: STANDARD_RANKS.index(rank) for prefix, rank in RANKS.items() if rank != "kingdom"
+}
+RANK_PLACE |= {"k": 0}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
@@ -96,7 +98,7 @@ def trimmed_lineage(names: Sequence[str]) -> Lineage:
 
 def _without_gaps(lineage: Sequence[str]) -> Lineage:
     """Return a lineage with empty names for ranks that it skips, as "d__Bacteria; g__Blautia"."""
-    levels = [LEVEL.get(name.partition("__")[0], -1) for name in lineage]
+    levels = [RANK_PLACE.get(name.partition("__")[0], -1) for name in lineage]
     if -1 in levels or sorted(set(levels)) != levels:
         return tuple(lineage)
     name_of = dict(zip(levels, lineage, strict=True))
@@ -214,13 +216,14 @@ def read_taxonomy(path: Path) -> Taxonomy:
         message.
     """
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
-    table = read_table_text(text, path, f"a header that begins with {EXPECTED}")
+    table = read_table_text(text, path, f"a header that begins with {EXPECTED_TAXONOMY}")
     header, faults, lineages = table.header, table.faults, dict[str, Lineage]()
     columns = [column for column, cell in enumerate(header) if column and is_lineage_header(cell)]
     ranks = {column: cell.lower() for column, cell in enumerate(header) if cell.lower() in PREFIX}
     if not columns and len(ranks) < 2:
         raise InputError(
-            f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}, or columns of ranks"
+            f"{path}: the header is {shown(header, 5)}, expected {EXPECTED_TAXONOMY}, or columns "
+            "of ranks"
         )
     for line, row in table.rows(least=2, is_comment=lambda cell: cell.startswith("#")):
         feature, *_ = cells = [cell.strip() for cell in row]

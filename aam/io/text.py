@@ -39,7 +39,7 @@ DIRECTIVE = ("#q2:", "#sk:")
 # Letters and lines among which the header is looked for, and lines that tell the delimiter.
 HEAD, HEADER_WITHIN, SNIFFED = 4 << 20, 1_000, 20
 
-Row = tuple[int, list[str]]
+TextRow = tuple[int, list[str]]
 
 
 def read_content(
@@ -155,13 +155,13 @@ class TextTable:
     """
 
     header: list[str]
-    body: Iterator[Row]
+    body: Iterator[TextRow]
     faults: Faults
     comments: list[list[str]] = field(default_factory=list)
 
     def rows(
         self, least: int | None = None, is_comment: Callable[[str], bool] | None = None
-    ) -> Iterator[Row]:
+    ) -> Iterator[TextRow]:
         """Yield line and cells of each row, as many as the header has.
 
         Missing cells are empty where there are at least `least` (unset: all of them). Rows with
@@ -251,7 +251,7 @@ def _delimiter(text: str, where: Path | str) -> str:
     return best
 
 
-def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[Row]:
+def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[TextRow]:
     """Yield line number and cells of each row, quoted as csv has them; any line ends, no blank
     lines or rows of empty cells, which spreadsheets write.
     """
@@ -270,7 +270,7 @@ def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[Row]:
 
 def _header_and_body(
     text: str, where: Path | str, expected: str, counts_below: bool
-) -> tuple[list[str], Iterator[Row]]:
+) -> tuple[list[str], Iterator[TextRow]]:
     """Return the cells of the header of a table, and the rows below it.
 
     The header is the first row that is no comment, and its first cell a name of ids. R names the

@@ -15,7 +15,7 @@ from aam.model.layers import AttentionPool, SequenceBins, Stack, standardize
 # Features whose presence is read, per width; how steep and how rare they are at the start.
 FEATURES = 4
 STEEP = 4.0
-RARE = -6.0
+RARE_BIAS = -6.0
 
 # Standard deviations of what attention and presence add, where that of the composition is 1.
 ATTENDED = 0.2
@@ -89,7 +89,7 @@ class CompositionAndPresence(nn.Module):
         self.presence = nn.Linear(FEATURES * width, width)
         with torch.no_grad():
             self.features.weight.mul_(STEEP)
-            self.features.bias.fill_(RARE)
+            self.features.bias.fill_(RARE_BIAS)
 
     def _sums(
         self, asvs: Float[Tensor, "U D"], slots: Slots

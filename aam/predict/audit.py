@@ -47,7 +47,7 @@ from aam.typing import Integers, Ints
 
 FOLDS, MOST_COVARIATES = 5, 5
 # The kernel of this number of samples takes a second.
-MOST_SAMPLES = 1500
+MOST_AUDIT_SAMPLES = 1500
 
 # What a column is that is not judged.
 STATES = ("", "id", "constant", "empty")
@@ -169,8 +169,8 @@ def make_audit(
         What columns are, where the user says so.
     """
     rows, metadata = np.arange(len(study.table.sample_ids)), not_none(study.metadata)
-    if len(rows) > MOST_SAMPLES:
-        rows = np.sort(generator(0, "audit").choice(rows, MOST_SAMPLES, replace=False))
+    if len(rows) > MOST_AUDIT_SAMPLES:
+        rows = np.sort(generator(0, "audit").choice(rows, MOST_AUDIT_SAMPLES, replace=False))
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence = presence_of(study, rows)
     columns = [read_column(metadata, name, ids) for name in metadata.columns if name != target]

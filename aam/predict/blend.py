@@ -29,7 +29,7 @@ MEMBERS: dict[str, tuple[Any, Any]] = {
     "presence": (LinearClassifier, LinearRegressor),
     "forest": (TreesClassifier, TreesRegressor),
 }
-DEFAULT = tuple(MEMBERS)
+DEFAULT_MEMBERS = tuple(MEMBERS)
 
 DESCRIPTIONS = {
     NETWORK: "network",
@@ -58,7 +58,7 @@ class Blend(CountsEstimator):
         depth: int = 1000,
         passes: int = PASSES,
         seed: int = 0,
-        members: Sequence[str] = DEFAULT,
+        members: Sequence[str] = DEFAULT_MEMBERS,
     ) -> None:
         super().__init__(depth, passes, seed)
         self.members = members

@@ -21,7 +21,7 @@ from aam.io.text import without_accents
 from aam.typing import Floats, Ints
 
 Form = Literal["category", "number", "date", "reads"]
-Kind: TypeAlias = ColumnKind | Literal["reads"]
+AuditKind: TypeAlias = ColumnKind | Literal["reads"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -31,7 +31,7 @@ def _words(text: str) -> frozenset[str]:
 # Words of names by kind, the strongest kind first, in English, German, Dutch, French, Spanish,
 # Portuguese and Italian, without accents. A word of `SHORTEST` letters or more may also begin or
 # end a longer word.
-TEXTS: Mapping[Kind, str] = {
+KIND_TEXTS: Mapping[AuditKind, str] = {
     "biology": """sex gender geschlecht geslacht sexe sexo sesso age ages alter leeftijd edad idade
         eta bmi weight gewicht poids peso height groesse diet dieta ernaehrung ernahrung voeding
         regime alimentacion alimentation feeding delivery entbindung geburtsmodus accouchement parto
@@ -63,7 +63,7 @@ TEXTS: Mapping[Kind, str] = {
         user name id ids identifier code nummer nr sample probe specimen tube aliquot accession
         description anonymized""",
 }
-WORDS = {kind: _words(text) for kind, text in TEXTS.items()}
+KIND_WORDS = {kind: _words(text) for kind, text in KIND_TEXTS.items()}
 SHORTEST = 5
 # A column of samples names no subject, and one of folds no batch. Weak words do not say by
 # themselves that a column of few values holds names; strong words decide in any place of a name.
@@ -119,7 +119,7 @@ class Column:
     codes: Ints
     numbers: Floats
     labels: Sequence[object]
-    kind: Kind = "biology"
+    kind: AuditKind = "biology"
 
     @property
     def levels(self) -> int:
@@ -173,7 +173,7 @@ def make_column(
     """Return a column of values, None where missing, that are read as `form`."""
     codes, labels = pd.factorize(pd.Series(values), sort=True)
     empty = np.full(len(codes), np.nan) if numbers is None else numbers
-    kind: Kind = "reads" if form == "reads" else "biology"
+    kind: AuditKind = "reads" if form == "reads" else "biology"
     return Column(name, form, codes.astype(np.int64), empty, tuple(labels), kind)
 
 
@@ -211,8 +211,8 @@ def is_named(name: str, vocabulary: frozenset[str], entire: bool = False) -> boo
     return any(_matches(word, vocabulary, entire) for word in words_of(name))
 
 
-def kind_by_name(name: str) -> Kind | None:
-    """Return what a column is by its name, None if no word of `WORDS` is in it.
+def kind_by_name(name: str) -> AuditKind | None:
+    """Return what a column is by its name, None if no word of `KIND_WORDS` is in it.
 
     The last word decides, before words such as "of": a delivery centre is a centre. Words such as
     id decide alone only, sex and age in any place.
@@ -224,10 +224,12 @@ def kind_by_name(name: str) -> Kind | None:
     for entire in (True, False):
         if any(_matches(word, STRONG_WORDS, entire) for word in words):
             return "biology"
-        kinds: list[Kind] = []
+        kinds: list[AuditKind] = []
         for word in [*words[:end][::-1], *words[end:]]:
             kinds += [
-                kind for kind, text in WORDS.items() if _matches(word, text - WEAK_WORDS, entire)
+                kind
+                for kind, text in KIND_WORDS.items()
+                if _matches(word, text - WEAK_WORDS, entire)
             ]
         if kinds:
             return kinds[0]
@@ -342,12 +344,12 @@ def _is_name(column: Column) -> bool:
     """
     if not column.has_levels or column.levels == column.count:
         return column.has_levels
-    if is_named(column.name, WORDS["identity"] - WEAK_WORDS):
+    if is_named(column.name, KIND_WORDS["identity"] - WEAK_WORDS):
         return column.levels >= LEAST_SUBJECTS or column.count < LEAST_SUBJECTS**2
     return _can_be_subjects(column)
 
 
-def _kind_by_data(column: Column) -> Kind:
+def _kind_by_data(column: Column) -> AuditKind:
     """Return what a column is whose name does not say it."""
     if column.form == "date":
         return "time"
@@ -375,7 +377,7 @@ def _subject(
         for column in columns
         if column.kind == "identity"
         and _can_be_subjects(column)
-        and is_named(column.name, WORDS["identity"] - SAMPLE_WORDS - WEAK_WORDS)
+        and is_named(column.name, KIND_WORDS["identity"] - SAMPLE_WORDS - WEAK_WORDS)
         and not is_named(column.name, SAMPLE_WORDS)
     ]
     return max(named, key=levels.__getitem__) if named else None

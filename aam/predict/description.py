@@ -21,7 +21,7 @@ from aam.errors import InputError
 from aam.options import Seed, configured
 
 # Encoders of earlier formats are read, models with targets are not.
-FORMAT = 5
+MODEL_FORMAT = 5
 # Formats of models that the last release reads.
 RELEASED, LAST_RELEASE = (1, 2), "aam v0.1.0-complete"
 
@@ -32,7 +32,7 @@ READ_OF_DATA = {"study_column", "group_column", "token_limit"}
 LONGEST = 100_000
 
 # Rounding of a mean or a standard deviation, as a share of the range of the values.
-ROUNDING = 1e-6
+RANGE_ROUNDING = 1e-6
 
 # Number of problems that a message lists.
 MOST_PROBLEMS = 8
@@ -45,7 +45,7 @@ Count = Annotated[int, Ge(0), Le(2**31)]
 PositiveCount = Annotated[int, Ge(1), Le(2**31)]
 Name = Annotated[str, Len(1, 10_000)]
 Pair = Annotated[list[Number], Len(2, 2)]
-Member = Literal["presence", "forest"]
+SavedMember = Literal["presence", "forest"]
 Features = Literal["presence", "shares", "clr"]
 
 
@@ -81,7 +81,7 @@ class ScalePart(Part):
 
     def problem(self, low: float, high: float) -> str:
         """Why numbers between two bounds cannot have this scale; empty if they can."""
-        margin = ROUNDING * (high - low) + ROUNDING * max(abs(low), abs(high))
+        margin = RANGE_ROUNDING * (high - low) + RANGE_ROUNDING * max(abs(low), abs(high))
         if not low - margin <= self.center <= high + margin:
             return f"its center is {self.center:g}, expected {low:g} to {high:g}"
         if self.spread > high - low + margin and high > low:
@@ -203,7 +203,7 @@ class CountsParameters(Part):
 class BlendParameters(CountsParameters):
     """Parameters of a blend."""
 
-    members: Annotated[list[Member], Len(1)]
+    members: Annotated[list[SavedMember], Len(1)]
 
 
 class LinearParameters(CountsParameters):
@@ -252,7 +252,7 @@ class BlendPart(Part):
     """The estimators that predict a target together."""
 
     parameters: BlendParameters
-    members: dict[Member, MemberPart]
+    members: dict[SavedMember, MemberPart]
 
     @model_validator(mode="after")
     def check(self) -> BlendPart:
@@ -278,7 +278,7 @@ class HeadsPart(Part):
 class Description(Part):
     """All of model.json."""
 
-    format: Annotated[int, Ge(1), Le(FORMAT)]
+    format: Annotated[int, Ge(1), Le(MODEL_FORMAT)]
     version: Annotated[str, Len(1, 100)]
     torch: Annotated[str, Len(1, 100)]
     depth: PositiveCount
@@ -343,9 +343,9 @@ def checked_description(path: Path, value: Any) -> dict[str, Any]:
     """
     is_dict = isinstance(value, dict)
     number = value.get("format") if is_dict else None
-    is_earlier = type(number) is int and 1 <= number < FORMAT
+    is_earlier = type(number) is int and 1 <= number < MODEL_FORMAT
     if is_earlier and value.get("targets"):
-        found = f"a model of format {number}, expected {FORMAT}"
+        found = f"a model of format {number}, expected {MODEL_FORMAT}"
         if number in RELEASED:
             found += f": {LAST_RELEASE} reads it; install that version, or train again"
         raise InputError(f"{path}: {found}")

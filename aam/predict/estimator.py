@@ -36,7 +36,7 @@ PASSES = 6
 INNER_FOLDS = 4
 
 # Maximum number of training samples; of more, this number is drawn at random.
-MOST_SAMPLES = 20_000
+MOST_TRAINING_SAMPLES = 20_000
 
 # Samples that are predicted at a time: 300,000 fit in 4 GB.
 SAMPLES_AT_ONCE = 8192
@@ -265,7 +265,7 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             labelled = labelled.at(np.flatnonzero(weights > 0))
             values = labelled.values
-        self._fit(labelled.at(subsample(len(values), 0, MOST_SAMPLES)))
+        self._fit(labelled.at(subsample(len(values), 0, MOST_TRAINING_SAMPLES)))
         return self
 
     def _fit(self, labelled: Labelled) -> None:

@@ -49,7 +49,7 @@ LEAST_GROUPS_OF_CLASS, LEAST_UNITS = 3, 10
 DANGERS = ("confounded", "same", "random split", "split", "part", "suspect", "prevented")
 
 # Trees read float32.
-LARGEST = 1e30
+LARGEST_NUMBER = 1e30
 
 
 # --- predictions and their scores --------------------------------------------------------------
@@ -72,7 +72,7 @@ def _by_level(codes: Ints, target: Floats, fold: Ints) -> Floats:
 
 def _by_tree(numbers: Floats, target: Floats, fold: Ints) -> Floats:
     """Target [N, K] of each fold, predicted by a tree of depth 3 on numbers of the other folds."""
-    numbers = np.clip(numbers, -LARGEST, LARGEST)
+    numbers = np.clip(numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
     filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
     predicted = np.empty_like(target)
     for train, test in PredefinedSplit(fold).split():
@@ -157,7 +157,7 @@ def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
 def scale_of(values: Floats) -> float:
     """Return a divisor of numbers whose squares would overflow, else 1."""
     largest = float(np.abs(values).max(initial=0))
-    return largest if largest > LARGEST else 1.0
+    return largest if largest > LARGEST_NUMBER else 1.0
 
 
 def scaled(values: Floats) -> Floats:

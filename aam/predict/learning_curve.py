@@ -24,7 +24,7 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import Fold, Task, predicted_by_estimator
-from aam.predict.blend import DEFAULT, make_blend
+from aam.predict.blend import DEFAULT_MEMBERS, make_blend
 from aam.typing import Array
 
 # Shares of the training groups, and how often each is drawn.
@@ -34,7 +34,7 @@ DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
 # shares of a power law.
 LEAST_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
 
-REPEATS, PASSES = 400, 3
+REPEATS, CURVE_PASSES = 400, 3
 
 EXPONENTS = np.arange(0.1, 1.51, 0.1)
 
@@ -156,7 +156,7 @@ def learning_curve(
     task: Task,
     depth: int,
     seed: int,
-    members: Sequence[str] = DEFAULT,
+    members: Sequence[str] = DEFAULT_MEMBERS,
     shares: Mapping[float, int] = DRAWS,
 ) -> LearningCurve | None:
     """The headline metric of a blend of members at shares of the training groups of each fold.
@@ -164,10 +164,15 @@ def learning_curve(
     None if fewer than two shares have enough groups. Test samples are those of the task's folds, at
     every share.
     """
-    samples, blend = not_none(task.samples), make_blend(bool(task.labels), depth, PASSES, seed)
-    predict = partial(predicted_by_estimator, blend.set_params(members=tuple(members)), PASSES)
+    samples, blend = (
+        not_none(task.samples),
+        make_blend(bool(task.labels), depth, CURVE_PASSES, seed),
+    )
+    predict = partial(
+        predicted_by_estimator, blend.set_params(members=tuple(members)), CURVE_PASSES
+    )
     for training in (True, False):
-        samples.rarefactions(depth, seed, PASSES, training=training)
+        samples.rarefactions(depth, seed, CURVE_PASSES, training=training)
     fold = np.full(len(task.truth), -1)
     for number, part in enumerate(task.folds):
         fold[part.test] = number

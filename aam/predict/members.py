@@ -23,7 +23,7 @@ from aam.typing import Bools, Floats, Names, Reals, Rows
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
 
 # In units of the variance of the features.
-PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
+RIDGE_PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
 
 # Where no inner fold can choose.
 PENALTY = 10.0
@@ -51,7 +51,7 @@ THRESHOLDS = 40
 SMALLEST = 1e-3
 
 # No coefficient of indicators is as large as this.
-LARGEST = 1e6
+LARGEST_COEFFICIENT = 1e6
 
 
 def make_thresholds(values: Floats) -> Floats:
@@ -221,10 +221,10 @@ class Linear(estimator.CountsEstimator):
             return STUDY_PENALTY
         if not (folds := estimator.inner_folds(labelled, self.n_classes, self.seed)):
             return PENALTY
-        held_out, errors = np.zeros((len(PENALTIES), *target.shape)), []
+        held_out, errors = np.zeros((len(RIDGE_PENALTIES), *target.shape)), []
         for learn, predict in folds:
             inner, of_learn = kernel[np.ix_(learn, learn)], weights[learn]
-            duals, mean = ridge_duals(inner, target[learn], of_learn, PENALTIES, None)
+            duals, mean = ridge_duals(inner, target[learn], of_learn, RIDGE_PENALTIES, None)
             cross = kernel[np.ix_(predict, learn)] - of_learn / of_learn.sum() @ inner
             held_out[:, predict] = cross @ duals + mean
         for indicators in held_out:
@@ -233,7 +233,7 @@ class Linear(estimator.CountsEstimator):
             if self.n_classes:
                 error = np.square(predicted - target).sum(axis=1)
             errors.append(np.average(error, weights=weights))
-        return float(PENALTIES[int(np.argmin(errors))])
+        return float(RIDGE_PENALTIES[int(np.argmin(errors))])
 
     def _published(self, indicators: Floats) -> Floats:
         """Medians [n, 1] or probabilities [n, K] from predicted indicators [n, C]."""
@@ -273,7 +273,9 @@ class Linear(estimator.CountsEstimator):
         kind = {"classes_"} if self.n_classes else {"thresholds_", "range_"}
         estimator.check_names(learned, {"names_", "penalty_", *kind, *shapes})
         for name, shape in shapes.items():
-            estimator.check_array(name, learned[name], "f8", shape, -LARGEST, LARGEST)
+            estimator.check_array(
+                name, learned[name], "f8", shape, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT
+            )
         if not self.n_classes:
             estimator.check_array("range_", self.range_, "f8", (2,), *expected.limits)
             if self.range_[0] > self.range_[1]:

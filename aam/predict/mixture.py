@@ -44,7 +44,7 @@ SIMILAR, SAME_FEATURES, SAME_RATIO, FEATURES_TO_JUDGE, READS_TO_SHOW = 0.9, 0.9,
 FALSE_DISCOVERIES, LEAST_SAMPLES = 0.05, 20
 
 # Quantile of the differences between sources that gives the scale of chance in a study.
-BULK = 0.7
+MIXTURE_BULK = 0.7
 
 # Samples, and pairs of samples, that are compared at a time.
 BLOCK, PAIRS = 256, 2000
@@ -271,7 +271,7 @@ def chance_of(evidence: Floats) -> Floats:
     if n < LEAST_SAMPLES or width < SOURCES:
         return np.ones(n)
     spacing = -np.diff(evidence, axis=1) * np.arange(1, width)
-    scale = max(1.0, float(np.quantile(spacing, BULK)) / -np.log(1 - BULK))
+    scale = max(1.0, float(np.quantile(spacing, MIXTURE_BULK)) / -np.log(1 - MIXTURE_BULK))
     rare = np.minimum(1, n * np.exp(-evidence[:, 0]))
     return np.asarray(np.maximum(np.exp(-spacing[:, 0] / scale), rare))
 

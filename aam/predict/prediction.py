@@ -19,7 +19,7 @@ from aam.data.study import Study
 from aam.errors import InputError, UnlikeTrainingWarning, shown
 from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
 from aam.evaluate.predictions import (
-    TEXTS,
+    TEXT_COLUMNS,
     Columns,
     PredictionTable,
     combined,
@@ -137,7 +137,7 @@ def warn_of_unseen(unseen: Collection[str], study: Study) -> None:
 def without_predictions(table: PredictionTable, names: Collection[str]) -> PredictionTable:
     """The table with empty values, probabilities and intervals of some samples."""
     frame = table.frame.copy()
-    numbers = [column for column in frame if column not in TEXTS]
+    numbers = [column for column in frame if column not in TEXT_COLUMNS]
     frame.loc[[*names], numbers] = math.nan
     return replace(table, frame=frame)
 

@@ -29,10 +29,13 @@ from aam.typing import Floats, Ints
 
 log = logging.getLogger("aam")
 
-COLUMNS = (*("source", "share", "evidence", "mixed"), *("subject", "fits", "margin", "misfit"))
+SAMPLE_COLUMNS = (
+    *("source", "share", "evidence", "mixed"),
+    *("subject", "fits", "margin", "misfit"),
+)
 MIXTURES = ("sample", "source", "share", "evidence", "feature", "reads", "feature_evidence")
 DUPLICATES = ("first", "second")
-SWAPS = ("first", "second", "first_subject", "second_subject", "margin")
+SWAP_COLUMNS = ("first", "second", "first_subject", "second_subject", "margin")
 
 # Features of a suspicion that are listed, and seconds after which the time left is told.
 LISTED, LONG = 20, 30.0
@@ -145,13 +148,13 @@ def check_table(
         samples = samples.assign(subject="", fits="", margin=np.nan, misfit=False)
         if groups is not None:
             samples["subject"] = [str(name) for name in groups]
-        swaps = pd.DataFrame(columns=[*SWAPS])
+        swaps = pd.DataFrame(columns=[*SWAP_COLUMNS])
         return SampleCheck(samples, mixtures, duplicates, swaps, empty, limits=limits)
     limits += ["subjects not told apart"] * (not fit.is_told_apart)
     own, swaps = _add_fit(samples, fit, deep, codes, names)
     moved = _shifts(fit, deep, codes, order) if fit.is_told_apart else []
     runs = [tuple(table.sample_ids[row] for row in run) for run in moved]
-    parts = samples[[*COLUMNS]], mixtures, duplicates, swaps, own
+    parts = samples[[*SAMPLE_COLUMNS]], mixtures, duplicates, swaps, own
     return SampleCheck(*parts, runs, fit.share_own, limits)
 
 
@@ -225,7 +228,7 @@ def _add_fit(
             of_pair = subjects[codes[deep[[row, mate]]]]
             total = float(fit.margin[row] + fit.margin[mate])
             found.append((ids[row], ids[mate], *of_pair, total))
-    swaps = pd.DataFrame(found, columns=[*SWAPS]).sort_values("margin", ascending=False)
+    swaps = pd.DataFrame(found, columns=[*SWAP_COLUMNS]).sort_values("margin", ascending=False)
     return pd.Series(own, samples.index), swaps.reset_index(drop=True)
 
 

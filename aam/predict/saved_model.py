@@ -27,7 +27,7 @@ from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_
 from aam.model.aam import Aam, HeadConfig
 from aam.options import configured, to_dict, typed
 from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
-from aam.predict.description import FORMAT, checked_description
+from aam.predict.description import MODEL_FORMAT, checked_description
 from aam.predict.estimator import Expected, Samples
 from aam.predict.members import LinearClassifier
 from aam.training.inference import Encoder
@@ -167,7 +167,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
     network, reference = saved.network, saved.reference
     arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: learned}
     arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
-    description = {"format": FORMAT, "version": aam.__version__, "torch": torch.__version__}
+    description = {"format": MODEL_FORMAT, "version": aam.__version__, "torch": torch.__version__}
     description |= {name: getattr(saved, name) for name in DESCRIBED}
     description["targets"], description["blends"] = saved.targets.to_json(), blends
     description["heads"] = None if network is None else saved.heads

@@ -27,7 +27,7 @@ TIME_SCALE = 0.25
 FAMILY_WISE, LEAST_OWN = 0.05, 0.5
 
 # Quantile of the differences between other subjects that gives the scale of chance in a study.
-BULK = 0.85
+SUBJECT_BULK = 0.85
 
 # Other subjects that are compared, and neighbours in the sheet that make a shift.
 COMPARED, LEAST_SHIFT = 4, 3
@@ -195,7 +195,7 @@ def fit_subjects(
     chance, scale = np.ones(n), 1.0
     if compared == COMPARED:
         spacing = -np.diff(best, axis=1)[:, 1:] * np.arange(2, COMPARED)
-        scale = max(float(np.nanquantile(spacing, BULK)) / -np.log(1 - BULK), 1e-9)
+        scale = max(float(np.nanquantile(spacing, SUBJECT_BULK)) / -np.log(1 - SUBJECT_BULK), 1e-9)
         chance = np.exp(-np.maximum(np.nan_to_num(gap), 0) / scale)
     margin = np.nan_to_num((best[:, 0] - own) / scale)
     partner = _partners(groups, other, margin, subjects.number)

@@ -25,13 +25,13 @@ ADVICE = {
     "suspect": ": too few groups to judge whether this is chance.",
     "prevented": " on a random split; {group} in one fold prevents this.",
 }
-BATCH = ": --batch-column {column} compares within its values."
+BATCH_ADVICE = ": --batch-column {column} compares within its values."
 STUDY = ": --study-column {column} holds its values out."
 DATE = ": add a column of its months or years, and compare within them with --batch-column."
 COVARIATE = ": compare with a model that has it as a covariate."
-ASK = ": ask how the samples were sequenced."
+ASK_SEQUENCING = ": ask how the samples were sequenced."
 COMPARED = ": the report compares with it."
-STATES = {
+STATE_WORDS = {
     "id": "{column} has a different value for every sample: an id, no leak.",
     "constant": "{column} is constant.",
     "empty": "{column} is empty.",
@@ -61,16 +61,16 @@ def _advice_on_split(row: Any, audit: Audit) -> str:
     """Return what to do about a column that tells the target on the split of `aam train`."""
     options = audit.recommendation
     if row.kind == "reads":
-        return ASK if row.column == DEPTH else COMPARED
+        return ASK_SEQUENCING if row.column == DEPTH else COMPARED
     if row.column == options.study:
         return STUDY
     if row.column == options.batch:
-        return BATCH
+        return BATCH_ADVICE
     if row.column in (*options.categorical, *options.numeric):
         return COVARIATE
     if row.form == "date":
         return DATE
-    return ASK if row.kind == "technical" and row.form == "number" else "."
+    return ASK_SEQUENCING if row.kind == "technical" and row.form == "number" else "."
 
 
 def _advice_of(row: Any, audit: Audit) -> str:
@@ -81,7 +81,7 @@ def _advice_of(row: Any, audit: Audit) -> str:
     if row.danger == "same":
         return f"{column} states {target} in other words: leave it out."
     if not row.danger:
-        return STATES[row.state].format(column=column) if row.state else ""
+        return STATE_WORDS[row.state].format(column=column) if row.state else ""
     value, gain = row.random, row.random_gain
     if row.danger in ("split", "part", "suspect"):
         value, gain = row.split, row.split_gain
@@ -147,7 +147,7 @@ def _notes(audit: Audit) -> list[str]:
         notes += _notes_on_target(audit)
     elif audit.group is not None:
         notes.append(f"{audit.group} names the subjects: use --group-column {audit.group}.")
-    for state in STATES:
+    for state in STATE_WORDS:
         names = frame["column"][(frame["state"] == state) & (frame["danger"] == "")]
         if len(names):
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import sparse
 
 from aam.diversity.distances import bray_curtis
-from aam.engine.logger import METRICS
+from aam.engine.logger import METRICS, Record
 from aam.evaluate import metrics
 from aam.evaluate.comparison import Outcome, best_constant, outcome
 from aam.evaluate.conformal import CONFORMAL_LEVEL
@@ -40,7 +40,7 @@ MOST_CLASSES, MOST_WITH_TEXT = 40, 8
 LONGEST_NAME = 24
 
 # What the test says of a difference, and its colour.
-SHOWN: dict[Outcome, tuple[str, int]] = {
+OUTCOME_WORDS: dict[Outcome, tuple[str, int]] = {
     "better": ("the model is better", 0),
     "close": ("the model is better", 0),
     "worse": ("the model is worse", 1),
@@ -58,9 +58,7 @@ WORST_SAMPLES = 15
 
 # Maximum number of samples that are compared, the number with many ASVs, and the maximum of samples
 # times ASVs; fewer samples are no picture.
-MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
-
-Record = dict[str, Any]
+MOST_MAP_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
 
 
 # --- predictions -------------------------------------------------------------------------------
@@ -220,7 +218,7 @@ def differences_figure(result: Evaluation) -> list[Figure]:
         return []
     rows, legend, title = [], dict[int, str](), TITLES[constant.key]
     for comparison in sorted(result.comparisons, key=lambda rival: rival.loss()):
-        words, colour = SHOWN[outcome(comparison, constant)]
+        words, colour = OUTCOME_WORDS[outcome(comparison, constant)]
         legend[colour] = words
         rows.append(IntervalRow(comparison.name, comparison.tested_difference, colour))
     side = "Left" if constant.key in LOWER_IS_BETTER else "Right"
@@ -308,7 +306,7 @@ def surroundings(
     known = {name: row_of[name] for t in complete for name in t.sample_ids if name in row_of}
     if len(known) < FEWEST:
         return None
-    rows, most = np.array(list(known.values())), MOST_SAMPLES
+    rows, most = np.array(list(known.values())), MOST_MAP_SAMPLES
     if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
         most = min(most, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
     if len(rows) > most:

@@ -16,7 +16,7 @@ from pathlib import Path
 from aam.engine.run import read_record
 from aam.evaluate.comparison import full_baselines
 from aam.evaluate.evaluation import Evaluation
-from aam.evaluate.intervals import Metrics, with_limits
+from aam.evaluate.intervals import MetricIntervals, with_limits
 from aam.evaluate.metrics import TITLES
 from aam.files.atomic import write_text
 from aam.files.output_folder import DOME, PAGE, RUN
@@ -41,7 +41,7 @@ def plain_json(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _values(metrics: Metrics) -> dict[str, float]:
+def _values(metrics: MetricIntervals) -> dict[str, float]:
     return {name: metric.value for name, metric in metrics.items()}
 
 

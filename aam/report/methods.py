@@ -28,7 +28,7 @@ REFERENCES: dict[str, str] = json.loads(
     (resources.files("aam.report") / "templates" / "references.json").read_text(encoding="utf-8")
 )
 
-MEMBERS = {
+MEMBER_METHODS = {
     "presence": "ridge regression on the presence of ASVs (Hoerl and Kennard 1970)",
     "forest": "extremely randomized trees on the presence of ASVs (Geurts et al. 2006)",
     NETWORK: "a transformer over the ASVs of a sample (Vaswani et al. 2017)",
@@ -41,7 +41,7 @@ RIVALS = {
     "linear model of log-ratios": "Hoerl and Kennard 1970",
 }
 # Citations of the paired tests, by metric.
-SWAPS = "Ernst 2004"
+SWAP_REFERENCE = "Ernst 2004"
 TESTS = {"auroc": "Venkatraman and Begg 1996"}
 UNIFRAC = {
     "unifrac": "unweighted UniFrac (Lozupone and Knight 2005)",
@@ -51,7 +51,7 @@ UNIFRAC = {
 }
 
 # The judged samples, by what they were to the model.
-SUBSETS = {
+SUBSET_WORDS = {
     "held-out": "held out",
     "validation": "of early stopping",
     "training": "of training",
@@ -84,7 +84,7 @@ class Description:
     @property
     def members(self) -> list[str]:
         """The members of the blend."""
-        return [name for name in self.option("targets", "members") or () if name in MEMBERS]
+        return [name for name in self.option("targets", "members") or () if name in MEMBER_METHODS]
 
     @property
     def samples(self) -> str:
@@ -101,7 +101,9 @@ class Description:
     def model(self) -> str:
         """The members, their blend and the seed."""
         blend = "the equal mean of " if len(self.members) > 1 else ""
-        text = f"The predictions are {blend}{_and([MEMBERS[name] for name in self.members])}."
+        text = (
+            f"The predictions are {blend}{_and([MEMBER_METHODS[name] for name in self.members])}."
+        )
         if NETWORK in self.members and self.option("train", "pretrained_encoder"):
             text += " The transformer was pretrained without labels."
         return text
@@ -117,7 +119,9 @@ class Description:
         study, cv = self.option("data", "study_column"), self.option("data", "cv")
         subsets = {result.subset for result in self.targets}
         if self.is_judged_only:
-            return f"The judged samples are: {_and([SUBSETS[name] for name in sorted(subsets)])}."
+            return (
+                f"The judged samples are: {_and([SUBSET_WORDS[name] for name in sorted(subsets)])}."
+            )
         if cv is not None:
             folds = f"{cv}-fold cross-validation"
             folds = folds if str(cv).isdigit() else f"cross-validation over the values of {cv}"
@@ -169,7 +173,7 @@ class Description:
         text = f"On the same samples they are compared with {_and(cited)}"
         if not any(math.isfinite(rival.p) for rival in rivals):
             return f"{text}, without tests."
-        tests = dict.fromkeys(TESTS.get(result.key, SWAPS) for result in self.targets)
+        tests = dict.fromkeys(TESTS.get(result.key, SWAP_REFERENCE) for result in self.targets)
         text += (
             f" by permutation tests that swap the predictions of whole groups ({_and([*tests])})"
         )

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, type] = {
 
 UNRECORDED = "not recorded"
 
-Record = Mapping[str, Any]
+RunRecord = Mapping[str, Any]
 
 
 def _words(value: object) -> str:
@@ -31,7 +31,7 @@ def _words(value: object) -> str:
     return shlex.join(map(str, value if isinstance(value, list) else [value]))
 
 
-def changed_options(record: Record) -> dict[str, str]:
+def changed_options(record: RunRecord) -> dict[str, str]:
     """The options of a run whose values are not the defaults, by name on the command line; those
     that the run chose by itself are among them.
     """
@@ -50,7 +50,7 @@ def changed_options(record: Record) -> dict[str, str]:
     return changed
 
 
-def command_line(record: Record) -> str:
+def command_line(record: RunRecord) -> str:
     """The command as it was typed; of a run that Python called, the equal one."""
     if record.get("typed"):
         return str(record["typed"])
@@ -65,7 +65,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def _time_taken(record: Record, seconds: float) -> str:
+def _time_taken(record: RunRecord, seconds: float) -> str:
     """The time from the start of a run to its report."""
     started = str(record.get("started", UNRECORDED))
     if calls := len(record.get("resumed", ())):
@@ -73,14 +73,14 @@ def _time_taken(record: Record, seconds: float) -> str:
     return f"{started}, {_duration(seconds)} until this report"
 
 
-def _input(entry: Record) -> str:
+def _input(entry: RunRecord) -> str:
     """Path, size and checksum of an input."""
     size, digest = entry.get("bytes"), entry.get("sha256") or UNRECORDED
     path = entry.get("path", UNRECORDED)
     return f"{path}{'' if size is None else f'; {size:,} bytes'}; SHA-256 {digest}"
 
 
-def provenance_tables(record: Record, seconds: float) -> list[Table]:
+def provenance_tables(record: RunRecord, seconds: float) -> list[Table]:
     """Tables of the code, command, machine and inputs of a run; none without its run.json.
 
     `seconds` have passed since the start. An older run.json lacks some facts: they are called "not
@@ -109,7 +109,7 @@ def provenance_tables(record: Record, seconds: float) -> list[Table]:
     return [Table(title, pd.DataFrame(part.items())) for title, part in titled.items()]
 
 
-def repetition(record: Record) -> str:
+def repetition(record: RunRecord) -> str:
     """Lines of a shell that check the inputs and repeat a run; empty without its run.json."""
     if not record:
         return ""

@@ -9,20 +9,20 @@ import pandas as pd
 
 from aam.evaluate.comparison import tests_corrected_for
 from aam.evaluate.evaluation import Evaluation
-from aam.evaluate.intervals import LEAST_GROUPS, Metrics, too_few
+from aam.evaluate.intervals import LEAST_GROUPS, MetricIntervals, too_few
 from aam.evaluate.metrics import TITLES, per_class
 from aam.predict.audit import Audit
 from aam.report.audit import audit_table
 from aam.report.charts import Table
 from aam.report.figures import worst_rows
 from aam.report.residuals import error_tables
-from aam.report.tiles import SUBSETS
+from aam.report.tiles import SUBSET_TITLES
 
 
 def metrics_table(result: Evaluation) -> Table:
     """Metrics of all samples, by fold and by batch."""
     names, complete = result.names, result.complete
-    title, samples = SUBSETS[result.subset]
+    title, samples = SUBSET_TITLES[result.subset]
     shown = {**result.metrics, **result.coverage}
     parts = [(f"all {samples}", len(complete.truth), shown)]
     for kind, levels in (("fold", result.folds), (names.batch, result.batches)):
@@ -45,7 +45,7 @@ def baselines_table(result: Evaluation) -> list[Table]:
     key = result.key
     others = [name for name in result.metrics if name != key]
 
-    def row(name: str, samples: int, values: Metrics, *tested: object) -> list[object]:
+    def row(name: str, samples: int, values: MetricIntervals, *tested: object) -> list[object]:
         cells = [values[other].value if other in values else "-" for other in others]
         return [name, samples, values[key], *tested, *cells]
 

@@ -14,14 +14,14 @@ from aam.evaluate.comparison import full_baselines
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import limits_text, number, with_limits
 from aam.evaluate.metrics import TITLES
-from aam.evaluate.predictions import Subset
+from aam.evaluate.predictions import EvaluatedSubset
 
 # The last word of a column's name, where that is a unit.
 TIMES = ("year", "month", "week", "day", "hour", "minute", "second")
 UNITS = ("kg", "g", "mg", "cm", "mm", "m", "ml", "mmol", "percent")
 
 # How a report calls the metrics of samples, and the samples in a sentence.
-SUBSETS: dict[Subset, tuple[str, str]] = {
+SUBSET_TITLES: dict[EvaluatedSubset, tuple[str, str]] = {
     "held-out": ("Held-out metrics", "held-out samples"),
     "validation": ("Validation metrics (not held out)", "validation samples (not held out)"),
     "training": ("Metrics of samples seen in training", "samples seen in training"),
@@ -103,4 +103,4 @@ def judged_samples(result: Evaluation) -> str:
     if not size:
         return f"No sample has both a value of {names.target} and a prediction."
     of = "" if complete.groups is None else f" of {complete.group_count} {names.group}"
-    return f"{size} {SUBSETS[result.subset][1]}{of}."
+    return f"{size} {SUBSET_TITLES[result.subset][1]}{of}."

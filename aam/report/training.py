@@ -17,12 +17,18 @@ from aam.data.study import Study, lost_classes
 from aam.data.targets import fit_targets, left_out_in_words
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation, evaluate
-from aam.evaluate.predictions import Columns, PredictionTable, Subset, joined, write_predictions
+from aam.evaluate.predictions import (
+    Columns,
+    EvaluatedSubset,
+    PredictionTable,
+    joined,
+    write_predictions,
+)
 from aam.files.atomic import seen_from_here
 from aam.options import not_none, to_dict
 from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
-from aam.predict.blend import DEFAULT, NETWORK, in_words
+from aam.predict.blend import DEFAULT_MEMBERS, NETWORK, in_words
 from aam.predict.folds import Folds
 from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
@@ -165,7 +171,7 @@ class TrainingReport:
                 "out others"
             )
         write_predictions(self.path / "predictions.tsv", table)
-        subset: Subset = "held-out" if tested else "validation"
+        subset: EvaluatedSubset = "held-out" if tested else "validation"
         in_blend = {name: joined(tables) for name, tables in self.in_blend.items()}
         strong = prepared.strong_baselines
         baselines = baselines_by_target(table, study, splits, columns, strong, in_blend)
@@ -180,7 +186,9 @@ def learning_curves(
     if metadata is None or not targets:
         return {}
     ids, classifier = study.table.sample_ids, folds.config.targets.classifier
-    members = tuple(name for name in folds.config.targets.members if name != NETWORK) or DEFAULT
+    members = (
+        tuple(name for name in folds.config.targets.members if name != NETWORK) or DEFAULT_MEMBERS
+    )
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
     for spec in fit_targets(metadata, config, ids).specs:
         task = make_task(study, folds.splits, spec, metadata, columns)

@@ -25,7 +25,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
-from aam.device.probe import SECONDS, ProbeSpec, machine_facts, verdict
+from aam.device.probe import PROBE_SECONDS, ProbeSpec, machine_facts, verdict
 from aam.engine.ranks import RANK_PARTS, RankSteps
 from aam.engine.run import earlier_decisions
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
@@ -176,7 +176,7 @@ def step_numbers(steps: PretrainingSteps, batches: Sequence[PaddedBatch]) -> dic
 
 # --- the largest batch, and the memory of a step -----------------------------------------------
 
-ADVICE = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
+MEMORY_ADVICE = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
 def batch_of_most_asvs(loader: Loader) -> Batch:
@@ -219,7 +219,7 @@ def largest_fitting_batch(
     try:
         return largest_batch(steps, partial(_epoch_peak, steps), limit, largest)
     except RunError as error:
-        raise RunError(f"{error}; {ADVICE}") from None
+        raise RunError(f"{error}; {MEMORY_ADVICE}") from None
 
 
 def choose_batch_size(
@@ -294,9 +294,9 @@ def step_spec(
     arguments = {"config": plain, "kind": type(config).__name__, "study": sizes, **options}
     name = f"aam.training.trials:{trial}"
     # The child reads the table again: about a second for a million entries.
-    limit = SECONDS + sizes.get("entries", 0) / 1e6
+    limit = PROBE_SECONDS + sizes.get("entries", 0) / 1e6
     # On a busy CPU inductor took 297 s.
-    limit += SECONDS if "compiler" in options else 0.0
+    limit += PROBE_SECONDS if "compiler" in options else 0.0
     return ProbeSpec(name, arguments, device, limit, kept=study is not None)
 
 

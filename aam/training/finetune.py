@@ -183,11 +183,12 @@ def fit_network(
 
 RAREFACTIONS = 2
 # The few hundred weights of a linear model need no more training samples, and memory would grow.
-MOST_SAMPLES = 10_000
+MOST_LINEAR_SAMPLES = 10_000
 # Folds of whole groups choose the penalty; the middle one is that of one or two groups.
 INNER_FOLDS = 4
-PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
-DEFAULT = 2
+HEAD_PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
+# The place of the middle one.
+DEFAULT_PENALTY = 2
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
 
@@ -206,7 +207,7 @@ def fit_heads(
 
     Classes weigh as they do in the loss, and groups of `--group-column` choose the penalty.
     """
-    rows = train_rows[subsample(len(train_rows), 0, MOST_SAMPLES)]
+    rows = train_rows[subsample(len(train_rows), 0, MOST_LINEAR_SAMPLES)]
     runtime, draws = config.runtime, range(RAREFACTIONS)
     asvs = asvs or encode_table(network, study, device, runtime, rows)
     read = [run_model(network, study, rows, device, runtime, at, asvs).read for at in draws]
@@ -225,7 +226,9 @@ def fit_heads(
 
     if network.target is not None:
         for column, values in enumerate(labels.target[rows].T.astype(np.float64)):
-            ridge = _best(Ridge(), {"alpha": PENALTIES}, np.isfinite(values), x, values, groups)
+            ridge = _best(
+                Ridge(), {"alpha": HEAD_PENALTIES}, np.isfinite(values), x, values, groups
+            )
             at = slice(column, column + 1)
             write(network.target.linear, at, ridge.coef_[None], np.array([ridge.intercept_]))
     columns, asked = labels.label[rows], config.targets.class_weights
@@ -247,7 +250,7 @@ def _of_classes(
         intercepts[present] = 0.0
         return coefficients, intercepts
     model = LogisticRegression(max_iter=200, class_weight=weight)
-    grid = {"C": [1 / penalty for penalty in PENALTIES]}
+    grid = {"C": [1 / penalty for penalty in HEAD_PENALTIES]}
     fitted = _best(model, grid, classes >= 0, x, classes, groups)
     # Of two classes there is one logit.
     signs = np.array([-0.5, 0.5]) if len(present) == 2 else np.ones(len(present))
@@ -275,7 +278,7 @@ def _best(
             search = GridSearchCV(model, penalties, scoring=_score, cv=cv, refit=_strongest)
             return search.fit(x, y, groups=groups).best_estimator_
         ((name, values),) = penalties.items()
-        return model.set_params(**{name: values[DEFAULT]}).fit(x, y)
+        return model.set_params(**{name: values[DEFAULT_PENALTY]}).fit(x, y)
 
 
 def _score(model: Any, x: Array, y: Array) -> float:
@@ -297,7 +300,7 @@ def _strongest(results: dict[str, Any]) -> int:
     scores = np.stack(folds)
     scores = scores[np.isfinite(scores).all(axis=1)]
     if not len(scores):
-        return DEFAULT
+        return DEFAULT_PENALTY
     lost = scores[:, [scores.mean(axis=0).argmax()]] - scores
     limit = lost.std(axis=0) / math.sqrt(len(scores))
     return int(np.flatnonzero(lost.mean(axis=0) <= limit).max())

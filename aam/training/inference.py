@@ -25,9 +25,9 @@ from aam.typing import Array, Floats, Ints, Reals, Rows
 WITHOUT_TOKENS = Collation(tokens=False, distances=False)
 
 ASVS_AT_ONCE = 1024
-SAMPLES_AT_ONCE = 128
+BATCH_SAMPLES = 128
 # Samples of a large table that are predicted or embedded at a time.
-SAMPLES_OF_PART = 64 * SAMPLES_AT_ONCE
+SAMPLES_OF_PART = 64 * BATCH_SAMPLES
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ def run_model(
         Keep the vectors whose distances are predicted too.
     """
     asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
-    loader = Loader(study, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
+    loader = Loader(study, rows, BATCH_SAMPLES, workers=config.num_workers, how=WITHOUT_TOKENS)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device, in_bf16=False):

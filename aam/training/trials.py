@@ -18,7 +18,7 @@ from aam.device.distributed import SINGLE
 from aam.device.measure import held_memory, memory_limit
 from aam.device.platform import Facts
 from aam.device.precision import resolve_precision
-from aam.engine.capture import WARM_UP, CapturedSteps
+from aam.engine.capture import WARM_UP_STEPS, CapturedSteps
 from aam.engine.step import MicroBatch, Snapshot, StepOutcome, StepRunner, train_step
 from aam.errors import RunError
 from aam.options import configured
@@ -170,7 +170,7 @@ def trial_batches(steps: PretrainingSteps) -> list[PaddedBatch]:
         if len(same) < BATCHES_PER_SHAPE:
             same.append(batch)
     # The first steps are eager, and one more of each shape.
-    rounds = range(BATCHES_PER_SHAPE + (WARM_UP if task.capacities is not None else 0))
+    rounds = range(BATCHES_PER_SHAPE + (WARM_UP_STEPS if task.capacities is not None else 0))
     turns = [same[turn % len(same)] for turn in rounds for same in by_shape.values()]
     return [*turns, batch_of_most_asvs(steps.loader)]  # type: ignore[list-item]
 

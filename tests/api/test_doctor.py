@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from aam.api.doctor import TESTED, Finding, collect_findings, judge_attention
+from aam.api.doctor import TESTED_TORCH, Finding, collect_findings, judge_attention
 from aam.cli import main
 from aam.device import distributed
 from aam.device.environment import numa_nodes
@@ -107,7 +107,7 @@ def test_each_fault_of_a_machine_is_one_finding(apu, facts, measured, level, wha
 
 def test_the_newest_tested_torch_is_that_of_the_lock():
     lock = (Path(__file__).parents[2] / "containers" / "lock" / "cpu.txt").read_text()
-    assert f"\ntorch=={TESTED[1]}." in lock
+    assert f"\ntorch=={TESTED_TORCH[1]}." in lock
 
 
 # --- recorded and simulated machines -----------------------------------------------------------

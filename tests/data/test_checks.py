@@ -10,7 +10,7 @@ from skbio import DNA
 
 from aam.config import DataConfig
 from aam.data import checks
-from aam.data.checks import LETTERS, PRIMERS, RegionProfile, find_primers, without_primers
+from aam.data.checks import LETTER_BITS, PRIMERS, RegionProfile, find_primers, without_primers
 from aam.data.table import make_table, read_table
 from aam.io.tables import AmpliconTable
 from tests.data.studies import metadata_of
@@ -219,7 +219,9 @@ def test_real_studies_of_one_region_fit_each_other(bench_data):
 
 def written(primer: str, rng: np.random.Generator) -> str:
     """One of the sequences that a primer of IUPAC letters means."""
-    meant = ([base for base in "ACGT" if LETTERS[base] & LETTERS[letter]] for letter in primer)
+    meant = (
+        [base for base in "ACGT" if LETTER_BITS[base] & LETTER_BITS[letter]] for letter in primer
+    )
     return "".join(map(rng.choice, meant))
 
 

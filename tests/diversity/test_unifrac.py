@@ -83,7 +83,7 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(unifrac, "BRANCHES", 7)
     monkeypatch.setattr(unifrac, "ADDED", 3)
     monkeypatch.setattr(unifrac, "PAIRS", 10)
-    monkeypatch.setattr(unifrac, "RARE", 0.4)
+    monkeypatch.setattr(unifrac, "RARE_SHARE", 0.4)
     monkeypatch.setattr(unifrac, "RARE_TIPS", 10)
 
 

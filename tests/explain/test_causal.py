@@ -19,7 +19,7 @@ from aam.evaluate.metrics import auroc
 from aam.explain.effects import FALSE_DISCOVERIES, explain_samples, importance_of
 from aam.io.metadata import read_metadata
 from aam.options import RuntimeConfig
-from aam.predict.blend import DEFAULT, fit_blends
+from aam.predict.blend import DEFAULT_MEMBERS, fit_blends
 from aam.predict.estimator import Samples
 from tests.data.labels import labelled
 from tests.data.studies import load_study
@@ -67,7 +67,7 @@ def explained(study, values) -> pd.DataFrame:
         rows = study.rows(split.ids("train"))
         learned = Samples.of_study(with_target, rows)
         of_rows = [subjects[row] for row in rows]
-        blends = fit_blends(with_target, targets, learned, DEFAULT, of_rows)
+        blends = fit_blends(with_target, targets, learned, DEFAULT_MEMBERS, of_rows)
         models.append(saved_model(targets=targets, depth=study.depth, blends=blends))
         samples.append(split.ids("test"))
     how = (RuntimeConfig(), PASSES)

@@ -16,7 +16,7 @@ from aam.errors import InputError
 from aam.explain.effects import applied, explain_samples, make_variants
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
-from aam.predict.blend import DEFAULT, fit_blends
+from aam.predict.blend import DEFAULT_MEMBERS, fit_blends
 from aam.predict.estimator import Samples
 from aam.predict.prediction import predict_rows
 from tests.data.labels import labelled
@@ -50,7 +50,9 @@ def study(study_of):
 def saved(study, model_of):
     """A network and the other members."""
     network = model_of(HEADS, depth=DEPTH, noise=0.1)
-    blends = fit_blends(study, TARGETS, Samples.of_study(study, np.arange(SAMPLES)), DEFAULT)
+    blends = fit_blends(
+        study, TARGETS, Samples.of_study(study, np.arange(SAMPLES)), DEFAULT_MEMBERS
+    )
     return saved_model(network, HEADS, TARGETS, depth=DEPTH, blends=blends)
 
 

@@ -11,7 +11,7 @@ import torch
 from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Targets, TargetSpec
-from aam.evaluate.predictions import TEXTS, combined, joined
+from aam.evaluate.predictions import TEXT_COLUMNS, combined, joined
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.prediction import predict_rows
@@ -65,7 +65,7 @@ def test_rows_without_a_prediction_say_why():
     assert predictions.sample_ids == ("007", "shallow", "a")
     assert predictions.texts("note") == ("", "12 reads, fewer than 1000", "")
     assert predictions.texts("fold") == ("", "", "")
-    numbers = full.frame.drop(columns=[*TEXTS])
+    numbers = full.frame.drop(columns=[*TEXT_COLUMNS])
     laid_out = predictions.frame[numbers.columns]
     np.testing.assert_array_equal(laid_out.iloc[[2, 0]], numbers)
     assert laid_out.iloc[1].isna().all()

@@ -378,7 +378,7 @@ def test_fifths_of_values_that_are_nearly_identical_have_names_of_their_own():
 
 def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
     table, result = study()
-    monkeypatch.setattr(figures, "MOST_SAMPLES", 30)
+    monkeypatch.setattr(figures, "MOST_MAP_SAMPLES", 30)
     around = surroundings(table, [result.predictions])
     assert len(around) == 30
     assert {row[0] for row in worst_table(result)[0].rows} <= set(around.index)

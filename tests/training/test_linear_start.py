@@ -53,7 +53,7 @@ def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     """The heads are those of a study that has no other training samples."""
     noise = np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
     study = labelled(study, target=noise)
-    monkeypatch.setattr("aam.training.finetune.MOST_SAMPLES", 20)
+    monkeypatch.setattr("aam.training.finetune.MOST_LINEAR_SAMPLES", 20)
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
     kept = TRAIN[subsample(60, 0, 20)]

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import aam
 from aam.cli import main
-from aam.data.checks import LETTERS, PRIMERS, find_primers
+from aam.data.checks import LETTER_BITS, PRIMERS, find_primers
 from aam.data.tokens import reverse_complement
 from aam.encoders import installed
 from aam.errors import InputError
@@ -184,7 +184,10 @@ def test_short_random_sequences_are_not_16s_and_short_reads_are(tree, length):
 def test_primers_and_several_regions_are_named(placing, tree, letters, table_of, caplog):
     rng, tokens = np.random.default_rng(0), tree.tokens[::400]
     v4 = letters(tokens[:, 525:675])
-    bases = {letter: [b for b in "ACGT" if LETTERS[b] & LETTERS[letter]] for letter in LETTERS}
+    bases = {
+        letter: [b for b in "ACGT" if LETTER_BITS[b] & LETTER_BITS[letter]]
+        for letter in LETTER_BITS
+    }
     primer = lambda: "".join(rng.choice(bases[letter]) for letter in PRIMERS["515F"])  # noqa: E731
     primed = table_of([primer() + read for read in v4], "primed")
     with caplog.at_level(logging.WARNING, "aam"):
