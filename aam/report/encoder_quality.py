@@ -129,13 +129,13 @@ def _nearest(tokens: Tensor, seen: Tensor) -> Tensor:
     """The row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree with
     nothing.
     """
-    bases, found = torch.arange(1, 5), []
+    bases, agreement = torch.arange(1, 5), []
     wanted = (tokens[..., None] == bases).flatten(1).float()
     for part in seen.split(SEEN_ASVS_AT_ONCE):
         one_hot = (part[..., None] == bases).flatten(1).float()
-        found.append((wanted @ one_hot.T).max(dim=1))
-    best = torch.stack([part.values for part in found]).argmax(dim=0)
-    rows = torch.stack([part.indices for part in found]).gather(0, best[None])[0]
+        agreement.append((wanted @ one_hot.T).max(dim=1))
+    best = torch.stack([part.values for part in agreement]).argmax(dim=0)
+    rows = torch.stack([part.indices for part in agreement]).gather(0, best[None])[0]
     return rows + best * SEEN_ASVS_AT_ONCE
 
 

@@ -93,8 +93,8 @@ def scatter_figure(result: Evaluation) -> Figure:
     for at, sample in enumerate(part.sample_ids):
         truth, predicted = float(part.truth[at]), float(part.predicted[at])
         tip = f"{sample}: true {number(truth)}, predicted {number(predicted)}"
-        for name, of in ((names.group, part.groups), (names.batch, part.batch)):
-            tip += "" if of is None else f", {name} {of[at]}"
+        for name, values in ((names.group, part.groups), (names.batch, part.batch)):
+            tip += "" if values is None else f", {name} {values[at]}"
         batch = "" if part.batch is None else str(part.batch[at])
         rows.append({"x": truth, "y": predicted, "batch": batch, "tip": tip})
     caption = "Points on the dashed line are exact predictions."
@@ -107,12 +107,12 @@ def scatter_figure(result: Evaluation) -> Figure:
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
     axes = charts.x_axis(f"true {names.target}"), charts.y_axis(f"predicted {names.target}")
-    exact = charts.diagonal(float(complete.truth.min()), float(complete.truth.max()))
+    diagonal = charts.diagonal(float(complete.truth.min()), float(complete.truth.max()))
     marks = charts.points(rows, axes, charts.levels("batch", colours) if colours else {})
     return Figure(
         "predicted",
         f"Predicted against true {names.target}",
-        charts.sized(charts.band(band, True, **charts.INTERVAL), exact, marks),
+        charts.sized(charts.band(band, True, **charts.INTERVAL), diagonal, marks),
         caption,
     )
 
@@ -128,15 +128,17 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
     curves, colours = list[tuple[str, float, float]](), dict[str, int]()
     for k in [1] if binary else classes:
         positive, score = complete.truth == k, complete.predicted[:, k]
-        false, found, _ = roc_curve(positive, score, drop_intermediate=False)
+        false_rate, true_rate, _ = roc_curve(positive, score, drop_intermediate=False)
         area = number(metrics.auroc(positive, score))
         name = f"{charts.middle_cut(complete.labels[k], LONGEST_NAME)}: {area}"
         # Names that were cut may be equal.
         name = f"{name} ({k + 1})" if name in colours else name
         colours[name] = 0 if binary else k
-        steps = np.linspace(0, len(false) - 1, min(len(false), MOST_STEPS))
+        steps = np.linspace(0, len(false_rate) - 1, min(len(false_rate), MOST_STEPS))
         at = np.unique(steps.round().astype(int))
-        curves += [(name, *xy) for xy in zip(false[at].tolist(), found[at].tolist(), strict=True)]
+        curves += [
+            (name, *xy) for xy in zip(false_rate[at].tolist(), true_rate[at].tolist(), strict=True)
+        ]
     title, caption = "AUROC", "Guessing follows the dashed line."
     if binary:
         caption = f"The class is {complete.labels[1]}, the second of two. {caption}"
@@ -248,12 +250,12 @@ def target_figures(result: Evaluation) -> list[Figure]:
 
 def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
     """The metric by the number of training groups, values of `name`, and its power law."""
-    title, rows, known = TITLES[curve.metric], list[dict[str, Any]](), curve.points
-    for row in known.itertuples():
+    title, rows, points = TITLES[curve.metric], list[dict[str, Any]](), curve.points
+    for row in points.itertuples():
         tip = f"{row.groups:.0f} groups: {number(row.value)}"
         limits = {"low": row.low, "high": row.high}
         rows.append({"x": row.groups, "y": row.value, "tip": tip, **limits})
-    ends = float(known["groups"].iloc[0]), 2 * float(known["groups"].iloc[-1])
+    ends = float(points["groups"].iloc[0]), 2 * float(points["groups"].iloc[-1])
     sizes = np.linspace(*ends, MOST_STEPS // 4).tolist()
     law = [("", size, curve.expected(size).value) for size in sizes]
     axes = charts.x_axis(f"training groups ({name})"), charts.y_axis(title)
@@ -303,17 +305,19 @@ def surroundings(
     None for fewer than `FEWEST` samples. The choice of samples is the same every time.
     """
     row_of, complete = table.row_of, [target.complete() for target in predictions]
-    known = {name: row_of[name] for t in complete for name in t.sample_ids if name in row_of}
-    if len(known) < FEWEST:
+    row_of_sample = {
+        name: row_of[name] for t in complete for name in t.sample_ids if name in row_of
+    }
+    if len(row_of_sample) < FEWEST:
         return None
-    rows, most = np.array(list(known.values())), MOST_MAP_SAMPLES
+    rows, limit = np.array(list(row_of_sample.values())), MOST_MAP_SAMPLES
     if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
-        most = min(most, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
-    if len(rows) > most:
+        limit = min(limit, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
+    if len(rows) > limit:
         worst = {target.sample_ids[at] for target in complete for at in worst_rows(target)}
-        first = np.array([row for name, row in known.items() if name in worst], np.int64)
-        others = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
-        rows = np.sort(np.r_[first, others[: most - len(first)]])
+        first = np.array([row for name, row in row_of_sample.items() if name in worst], np.int64)
+        remaining = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
+        rows = np.sort(np.r_[first, remaining[: limit - len(first)]])
     places, shares = pcoa(bray_curtis(sparse.csr_matrix(table.counts[rows])))
     names = [f"axis {at} ({100 * share:.0f} %)" for at, share in enumerate(shares.tolist(), 1)]
     return pd.DataFrame(places, [table.sample_ids[row] for row in rows], names)
@@ -381,13 +385,17 @@ def read_epochs(folder: Path) -> list[Record]:
     """
     path = folder / METRICS
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    whole = (line for line in text.splitlines(keepends=True) if line.endswith("\n"))
-    records = [record for record in map(json.loads, whole) if record.get("event") == "epoch"]
+    complete_lines = (line for line in text.splitlines(keepends=True) if line.endswith("\n"))
+    records = [
+        record for record in map(json.loads, complete_lines) if record.get("event") == "epoch"
+    ]
     for record in records:
-        of_targets = [name[4:] for name in record if name.startswith(("val_target", "val_label"))]
-        if of_targets and all(f"train_{name}" in record for name in of_targets):
+        target_losses = [
+            name[4:] for name in record if name.startswith(("val_target", "val_label"))
+        ]
+        if target_losses and all(f"train_{name}" in record for name in target_losses):
             for kind in ("train", "val"):
-                losses = (float(record[f"{kind}_{name}"]) for name in of_targets)
+                losses = (float(record[f"{kind}_{name}"]) for name in target_losses)
                 record[f"{kind}_loss"] = sum(losses)
     return records
 

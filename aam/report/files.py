@@ -85,8 +85,8 @@ def _target_lines(result: Evaluation) -> list[str]:
     key, target = result.key, result.names.target
     unit, value = unit_of(target) if key == "mae" else "", with_limits(result.metrics[key])
     lines = [f"{target}: {TITLES[key]} {value}{unit}; {judged_samples(result)}"]
-    if full := full_baselines(result.comparisons):
-        best = f"{full[0].name}, {with_limits(full[0].metrics[key])}"
+    if baselines := full_baselines(result.comparisons):
+        best = f"{baselines[0].name}, {with_limits(baselines[0].metrics[key])}"
         lines.append(f"  best baseline: {best}{unit}")
     lines.append(f"  verdict: {result.verdict.sentences[0]}")
     cautions = result.verdict.cautions

@@ -79,7 +79,7 @@ class Description:
     @property
     def names(self) -> str:
         """The targets."""
-        return _and([result.names.target for result in self.targets])
+        return enumeration([result.names.target for result in self.targets])
 
     @property
     def members(self) -> list[str]:
@@ -101,9 +101,8 @@ class Description:
     def model(self) -> str:
         """The members, their blend and the seed."""
         blend = "the equal mean of " if len(self.members) > 1 else ""
-        text = (
-            f"The predictions are {blend}{_and([MEMBER_METHODS[name] for name in self.members])}."
-        )
+        members = enumeration([MEMBER_METHODS[name] for name in self.members])
+        text = f"The predictions are {blend}{members}."
         if NETWORK in self.members and self.option("train", "pretrained_encoder"):
             text += " The transformer was pretrained without labels."
         return text
@@ -119,9 +118,8 @@ class Description:
         study, cv = self.option("data", "study_column"), self.option("data", "cv")
         subsets = {result.subset for result in self.targets}
         if self.is_judged_only:
-            return (
-                f"The judged samples are: {_and([SUBSET_WORDS[name] for name in sorted(subsets)])}."
-            )
+            judged = enumeration([SUBSET_WORDS[name] for name in sorted(subsets)])
+            return f"The judged samples are: {judged}."
         if cv is not None:
             folds = f"{cv}-fold cross-validation"
             folds = folds if str(cv).isdigit() else f"cross-validation over the values of {cv}"
@@ -137,50 +135,46 @@ class Description:
     def groups_in_words(self) -> str:
         """Whether the samples of a group were held out together, if that is recorded."""
         group = self.option("data", "group_column")
-        grouped = [r.complete for r in self.targets if r.complete.groups is not None]
-        if not group or not grouped:
+        predictions = [r.complete for r in self.targets if r.complete.groups is not None]
+        if not group or not predictions:
             return ""
-        if any(complete.cross_validated for complete in grouped):
-            most = max(
+        if any(complete.cross_validated for complete in predictions):
+            most_folds = max(
                 int(pd.Series(complete.folds).groupby(complete.groups).nunique().max())
-                for complete in grouped
+                for complete in predictions
             )
             several = f"; samples of one {group} are in several folds"
-            return f"; all samples of a {group} were held out together" if most == 1 else several
+            return (
+                f"; all samples of a {group} were held out together" if most_folds == 1 else several
+            )
         drawn = self.option("data", "test_size") is not None
         return f"; all samples of a {group} were held out together" if drawn else ""
 
     @property
     def comparison(self) -> str:
         """Baselines, tests, and the correction."""
-        rivals = [
-            rival
-            for result in self.targets
-            for rival in full_baselines(result.comparisons)
-            if not rival.constant
-        ]
-        named = list(dict.fromkeys(rival.name for rival in rivals))
-        if not named:
-            full = [
-                rival for result in self.targets for rival in full_baselines(result.comparisons)
-            ]
-            constants = list(dict.fromkeys(rival.name for rival in full))
-            return f"They are compared with {_and(constants)}." if constants else ""
-        cited = [f"{name} ({RIVALS[name]})" if name in RIVALS else name for name in named]
-        if NEIGHBOURS in named:
+        baselines = [b for r in self.targets for b in full_baselines(r.comparisons)]
+        rivals = [baseline for baseline in baselines if not baseline.constant]
+        names = list(dict.fromkeys(rival.name for rival in rivals))
+        if not names:
+            constants = list(dict.fromkeys(baseline.name for baseline in baselines))
+            return f"They are compared with {enumeration(constants)}." if constants else ""
+        citations = [f"{name} ({RIVALS[name]})" if name in RIVALS else name for name in names]
+        if NEIGHBOURS in names:
             metric = UNIFRAC.get(self.option("data", "unifrac_metric") or "unifrac", "UniFrac")
-            cited[named.index(NEIGHBOURS)] = f"nearest neighbours on {metric}"
-        text = f"On the same samples they are compared with {_and(cited)}"
+            citations[names.index(NEIGHBOURS)] = f"nearest neighbours on {metric}"
+        text = f"On the same samples they are compared with {enumeration(citations)}"
         if not any(math.isfinite(rival.p) for rival in rivals):
             return f"{text}, without tests."
         tests = dict.fromkeys(TESTS.get(result.key, SWAP_REFERENCE) for result in self.targets)
-        text += (
-            f" by permutation tests that swap the predictions of whole groups ({_and([*tests])})"
-        )
+        text += " by permutation tests that swap the predictions of whole groups "
+        text += f"({enumeration([*tests])})"
         if any(tests_corrected_for(result.comparisons) > 1 for result in self.targets):
             text += ", with p corrected for several baselines (Holm 1979)"
-        labels = any(result.key == "auroc" for result in self.targets)
-        chance = "; chance is tested by permuted labels (Ojala and Garriga 2010)" if labels else ""
+        is_binary = any(result.key == "auroc" for result in self.targets)
+        chance = (
+            "; chance is tested by permuted labels (Ojala and Garriga 2010)" if is_binary else ""
+        )
         return f"{text}{chance}."
 
     @property
@@ -207,26 +201,25 @@ class Description:
     def software(self) -> str:
         """The versions of the code."""
         versions, commit = self.record.get("versions", {}), self.record.get("commit")
-        named = ("torch", "scikit-learn", "numpy")
-        libraries = [f"{name} {versions[name]}" for name in named if name in versions]
+        names = ("torch", "scikit-learn", "numpy")
+        libraries = [f"{name} {versions[name]}" for name in names if name in versions]
         text = f"aam {versions.get('aam', '')}".strip()
         text += f" (commit {commit})" if commit else ""
-        return f"{text} with {_and(libraries)}" if libraries else text
+        return f"{text} with {enumeration(libraries)}" if libraries else text
 
 
-def _and(items: Sequence[str]) -> str:
+def enumeration(items: Sequence[str]) -> str:
     """Items of a list in a sentence."""
-    return (
-        items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
-    )
+    *first, last = items or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def methods(run: Description) -> list[str]:
     """Three to six sentences for a paper; none without a judged target or its run.json."""
     if not run.record or not any(len(result.complete.truth) for result in run.targets):
         return []
-    done = "judged predictions of" if run.is_judged_only else "predicted"
-    sentences = [f"We {done} {run.names} with {run.software}. {run.samples}".strip()]
+    verb = "judged predictions of" if run.is_judged_only else "predicted"
+    sentences = [f"We {verb} {run.names} with {run.software}. {run.samples}".strip()]
     sentences += [run.model] if run.members else []
     return [text for text in (*sentences, run.split, run.comparison, run.intervals) if text]
 
@@ -238,23 +231,27 @@ def references(text: str) -> list[str]:
 
 def _results(result: Evaluation) -> str:
     """The metrics of a target, with limits."""
-    shown = {**result.metrics, **result.coverage}
-    values = [f"{TITLES[name]} {with_limits(metric)}" for name, metric in shown.items()]
+    metrics = {**result.metrics, **result.coverage}
+    values = [f"{TITLES[name]} {with_limits(metric)}" for name, metric in metrics.items()]
     return f"{result.names.target}: {', '.join(values)}"
 
 
 def _against(result: Evaluation) -> str:
     """The best baseline of a target, and the verdict."""
-    full = full_baselines(result.comparisons)
-    best = f"best {full[0].name}, {with_limits(full[0].metrics[result.key])}; " if full else ""
+    baselines = full_baselines(result.comparisons)
+    best = (
+        f"best {baselines[0].name}, {with_limits(baselines[0].metrics[result.key])}; "
+        if baselines
+        else ""
+    )
     return f"{result.names.target}: {best}{result.verdict.sentences[0]}"
 
 
 def _size(result: Evaluation) -> str:
     """The number of judged samples, and of their groups."""
     complete, name = result.complete, result.names.group
-    of = "" if complete.groups is None else f" of {complete.group_count} {name}"
-    return f"{len(complete.truth)} {result.subset} samples{of}"
+    groups = "" if complete.groups is None else f" of {complete.group_count} {name}"
+    return f"{len(complete.truth)} {result.subset} samples{groups}"
 
 
 def _classes(result: Evaluation) -> str:
@@ -275,11 +272,11 @@ def dome(run: Description) -> dict[str, dict[str, str]]:
     record, results = run.record, [r for r in run.targets if len(r.complete.truth)]
     inputs = record.get("inputs", {}).values()
     files = [f"{x.get('path')} (SHA-256 {x.get('sha256') or 'not recorded'})" for x in inputs]
-    sizes = _and([_size(result) for result in results])
-    decided = "Penalties and trees are chosen on training samples only."
-    decided = "That of the models." if run.is_judged_only else decided
+    sizes = enumeration([_size(result) for result in results])
+    fitting = "Penalties and trees are chosen on training samples only."
+    fitting = "That of the models." if run.is_judged_only else fitting
     if NETWORK in run.members:
-        decided += f" The network trains for at most {run.option('train', 'epochs')} epochs."
+        fitting += f" The network trains for at most {run.option('train', 'epochs')} epochs."
     return {
         "data": {
             "provenance": f"{'; '.join(files)}. Source: {AUTHOR}",
@@ -293,7 +290,7 @@ def dome(run: Description) -> dict[str, dict[str, str]]:
             "meta-predictions": "Predictions are inputs."
             if run.is_judged_only
             else "No predictions are inputs.",
-            "fitting and regularization": decided,
+            "fitting and regularization": fitting,
             "configuration": "All options are in run.json.",
         },
         "model": {

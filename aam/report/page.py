@@ -130,14 +130,14 @@ def with_terms(text: object) -> str:
     """Return a text as HTML, escaped, whose known words show at their first use what they mean
     under a pointer.
     """
-    seen = set[str]()
+    earlier = set[str]()
 
-    def explained(match: re.Match[str]) -> str:
-        word, known = match[0], match[0] in seen
-        seen.add(word)
-        return word if known else f'<abbr data-tip="{html.escape(TERMS[word])}">{word}</abbr>'
+    def definition(match: re.Match[str]) -> str:
+        word, is_repeated = match[0], match[0] in earlier
+        earlier.add(word)
+        return word if is_repeated else f'<abbr data-tip="{html.escape(TERMS[word])}">{word}</abbr>'
 
-    marked = WORD.sub(explained, html.escape(str(text)))
+    marked = WORD.sub(definition, html.escape(str(text)))
     return OPTION.sub(r'<span class="option">\g<0></span>', marked)
 
 
@@ -167,16 +167,26 @@ def templates() -> jinja2.Environment:
     Nothing is loaded by a page, and no other script than its own runs.
     """
     loader = jinja2.PackageLoader("aam.report")
-    made = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    made.filters |= {"options": unbroken_options, "cell": cell_with_limits, "terms": with_terms}
-    script = made.get_template("page.js.j2").render()
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {
+        "options": unbroken_options,
+        "cell": cell_with_limits,
+        "terms": with_terms,
+    }
+    script = environment.get_template("page.js.j2").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
-    style = made.get_template("report.css.j2").render()
-    made.globals |= {"version": aam.__version__, "folded_rows": FOLDED_ROWS, "script": script}
-    made.globals |= {"style": f"{style}\n", "policy": f"{policy}'sha256-{digest}'"}
-    made.globals |= {"explained_words": explained_words, "first_figures": first_figures}
-    return made
+    style = environment.get_template("report.css.j2").render()
+    environment.globals |= {
+        "version": aam.__version__,
+        "folded_rows": FOLDED_ROWS,
+        "script": script,
+    }
+    environment.globals |= {"style": f"{style}\n", "policy": f"{policy}'sha256-{digest}'"}
+    environment.globals |= {"explained_words": explained_words, "first_figures": first_figures}
+    return environment
 
 
 def introduction(results: ReportData) -> str:
@@ -188,8 +198,8 @@ def introduction(results: ReportData) -> str:
             "The encoder learned without labels. On samples and ASVs that it has not seen, it is "
         )
         return f"{text}compared with rules that need no model. To predict a column, use aam train."
-    usual = "No sample was held out, so nothing is judged: --test-size or --cv holds samples out"
-    return f"{results.unjudged or usual}."
+    reason = "No sample was held out, so nothing is judged: --test-size or --cv holds samples out"
+    return f"{results.unjudged or reason}."
 
 
 def as_data(parts: Iterable[Table | Figure | Tile]) -> list[dict[str, Any]]:

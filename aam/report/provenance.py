@@ -42,10 +42,10 @@ def changed_options(record: RunRecord) -> dict[str, str]:
     plain = to_dict(default)
     for option in options_of(default):
         name, part = option.field.name, option.part
-        usual = plain[part] if part else plain
+        defaults = plain[part] if part else plain
         values = config.get(part, {}) if part else config
-        value = values.get(name, usual[name])
-        if value != usual[name]:
+        value = values.get(name, defaults[name])
+        if value != defaults[name]:
             changed[option.name] = "" if value is True else _words(value)
     return changed
 

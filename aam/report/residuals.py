@@ -144,8 +144,8 @@ class Part:
     @property
     def coverage(self) -> Interval:
         """The share of conformal intervals that hold the truth, with limits over groups."""
-        found = conformal_coverage(self.predictions, 0, REPEATS)
-        return found.get("coverage", Interval(math.nan))
+        metrics = conformal_coverage(self.predictions, 0, REPEATS)
+        return metrics.get("coverage", Interval(math.nan))
 
 
 def _mean_error(part: TargetPredictions) -> Interval:
@@ -163,8 +163,8 @@ def share_right(part: TargetPredictions) -> Interval:
     def measure(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
         return {"accuracy": weights @ (predicted.argmax(axis=1) == truth) / weights.sum(axis=1)}
 
-    few = effective_groups(part.resampling_units) < LEAST_GROUPS
-    resampled = resample_metrics(part, 0, 0 if few else REPEATS, measure)
+    has_few_groups = effective_groups(part.resampling_units) < LEAST_GROUPS
+    resampled = resample_metrics(part, 0, 0 if has_few_groups else REPEATS, measure)
     return intervals(part, resampled, 0)["accuracy"]
 
 
@@ -207,8 +207,8 @@ def parts_by(complete: TargetPredictions, name: str, values: Array | None) -> It
     """The samples of each value of a column, of those that have one."""
     for level in [] if values is None else sorted_levels(values):
         if str(level):
-            shown = f"{name} {level}"
-            yield Part(shown, f"in {shown}", complete.at(values == level))
+            title = f"{name} {level}"
+            yield Part(title, f"in {title}", complete.at(values == level))
 
 
 def _error_frame(parts: Sequence[Part]) -> pd.DataFrame:
@@ -250,17 +250,17 @@ def error_tables(result: Evaluation) -> list[Table]:
 # --- sentences -----------------------------------------------------------------------------------
 
 
-def _of_part(part: Part, mean_error: float, unit: str) -> Iterator[str]:
+def _sentences(part: Part, mean_error: float, unit: str) -> Iterator[str]:
     """What stands out in a part of the samples of a number."""
     if len(part.predictions.truth) < LEAST_SAMPLES:
         return
-    bias, held = part.bias, part.coverage
-    apart = bias.low > 0 or bias.high < 0
-    if apart and abs(bias.value) >= STANDS_OUT * mean_error:
+    bias, coverage = part.bias, part.coverage
+    excludes_zero = bias.low > 0 or bias.high < 0
+    if excludes_zero and abs(bias.value) >= STANDS_OUT * mean_error:
         side = "high" if bias.value > 0 else "low"
         yield f"Too {side} {part.place}, by {number(abs(bias.value))}{unit}."
-    if held.high < CONFORMAL_LEVEL:
-        share = f"{100 * CONFORMAL_LEVEL:.0f} % intervals {part.place} hold {with_limits(held)}"
+    if coverage.high < CONFORMAL_LEVEL:
+        share = f"{100 * CONFORMAL_LEVEL:.0f} % intervals {part.place} hold {with_limits(coverage)}"
         yield f"The {share} of the true values."
 
 
@@ -280,5 +280,5 @@ def errors_in_words(result: Evaluation, unit: str = "") -> list[str]:
         ][:MOST_SENTENCES]
     mean_error = float(complete.errors.mean())
     parts = [*parts_by(complete, names.batch, complete.batch), *parts_of_range(complete, unit)]
-    sentences = [text for part in parts for text in _of_part(part, mean_error, unit)]
+    sentences = [text for part in parts for text in _sentences(part, mean_error, unit)]
     return sentences[:MOST_SENTENCES]

@@ -23,18 +23,18 @@ def metrics_table(result: Evaluation) -> Table:
     """Metrics of all samples, by fold and by batch."""
     names, complete = result.names, result.complete
     title, samples = SUBSET_TITLES[result.subset]
-    shown = {**result.metrics, **result.coverage}
-    parts = [(f"all {samples}", len(complete.truth), shown)]
+    metrics = {**result.metrics, **result.coverage}
+    parts = [(f"all {samples}", len(complete.truth), metrics)]
     for kind, levels in (("fold", result.folds), (names.batch, result.batches)):
         parts += [(f"{kind} {level}", count, values) for level, (count, values) in levels.items()]
-    unit, of = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
-    over = f"with 95 % intervals over {complete.group_count} {unit}s{of}"
+    unit, column = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
+    over = f"with 95 % intervals over {complete.group_count} {unit}s{column}"
     if complete.group_count < LEAST_GROUPS:
-        over = f"without intervals, {too_few(complete.group_count, unit, of)}"
+        over = f"without intervals, {too_few(complete.group_count, unit, column)}"
     if result.in_new_batches:
         over += f"; each {names.batch} has intervals over its own groups or samples"
-    rows = [(part, n, *(values.get(name, "-") for name in shown)) for part, n, values in parts]
-    frame = pd.DataFrame(rows, columns=["", "samples", *(TITLES[name] for name in shown)])
+    rows = [(part, n, *(values.get(name, "-") for name in metrics)) for part, n, values in parts]
+    frame = pd.DataFrame(rows, columns=["", "samples", *(TITLES[name] for name in metrics)])
     return Table(f"{title}, {over}", frame, "metrics")
 
 
@@ -43,10 +43,10 @@ def baselines_table(result: Evaluation) -> list[Table]:
     if not result.comparisons:
         return []
     key = result.key
-    others = [name for name in result.metrics if name != key]
+    other_metrics = [name for name in result.metrics if name != key]
 
     def row(name: str, samples: int, values: MetricIntervals, *tested: object) -> list[object]:
-        cells = [values[other].value if other in values else "-" for other in others]
+        cells = [values[other].value if other in values else "-" for other in other_metrics]
         return [name, samples, values[key], *tested, *cells]
 
     rows = [row("the model", len(result.complete.truth), result.metrics, "", "")]
@@ -55,7 +55,7 @@ def baselines_table(result: Evaluation) -> list[Table]:
         rows.append(row(rival.name, rival.samples, rival.metrics, *tested))
     tests = tests_corrected_for(result.comparisons)
     corrected = f" (p corrected for {tests} baselines; of guessing one-sided)" if tests > 1 else ""
-    titles = [f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in others)]
+    titles = [f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in other_metrics)]
     frame = pd.DataFrame(rows, columns=["", "samples", TITLES[key], *titles])
     return [Table(f"The model and baselines{corrected}", frame, "baselines")]
 

@@ -55,13 +55,17 @@ def unit_of(column: str) -> str:
 
 
 def _metric_tile(result: Evaluation) -> Tile:
-    key, target, new = result.key, result.names.target, result.in_new_batches
+    key, target, batches = result.key, result.names.target, result.in_new_batches
     value, name = result.metrics[key], result.names.batch
     share = 100 * value.value
-    if new:
-        text = f"Mean over {len(new)} values of {name}, each held out whole, with equal weights ("
-        text += f"{number(new[0])} to {number(new[-1])}). Over all samples: {with_limits(value)}."
-        return Tile(f"{TITLES[key]} in a new {name}", number(float(np.mean(new))), text)
+    if batches:
+        text = (
+            f"Mean over {len(batches)} values of {name}, each held out whole, with equal weights "
+        )
+        text += f"({number(batches[0])} to {number(batches[-1])}). "
+        text += f"Over all samples: {with_limits(value)}."
+        mean = number(float(np.mean(batches)))
+        return Tile(f"{TITLES[key]} in a new {name}", mean, text)
     if key == "mae":
         title, r2 = "Mean absolute error (MAE)", number(result.metrics["r2"].value)
         off = f"{number(value.value)}{unit_of(target)}"
@@ -76,15 +80,15 @@ def _metric_tile(result: Evaluation) -> Tile:
 
 
 def _baseline_tile(result: Evaluation) -> Tile:
-    full = full_baselines(result.comparisons)
-    if not full:
+    baselines = full_baselines(result.comparisons)
+    if not baselines:
         return Tile("Best baseline", "none", "Without a baseline this number cannot be judged.")
-    others = sum(not comparison.constant for comparison in full)
-    which = " (guessing), the only one of all samples"
-    if others:
-        which = f", the best of {others} baseline{'s' if others > 1 else ''} and guessing"
-    name, value = f"{full[0].name[0].upper()}{full[0].name[1:]}", full[0].metrics[result.key]
-    return Tile("Best baseline", number(value.value), f"{name}{which}.", limits_text(value))
+    best, count = baselines[0], sum(not comparison.constant for comparison in baselines)
+    rank = " (guessing), the only one of all samples"
+    if count:
+        rank = f", the best of {count} baseline{'s' if count > 1 else ''} and guessing"
+    value, name = best.metrics[result.key], f"{best.name[0].upper()}{best.name[1:]}"
+    return Tile("Best baseline", number(value.value), f"{name}{rank}.", limits_text(value))
 
 
 def tiles(result: Evaluation) -> list[Tile]:
@@ -102,5 +106,5 @@ def judged_samples(result: Evaluation) -> str:
     size = len(complete.truth)
     if not size:
         return f"No sample has both a value of {names.target} and a prediction."
-    of = "" if complete.groups is None else f" of {complete.group_count} {names.group}"
-    return f"{size} {SUBSET_TITLES[result.subset][1]}{of}."
+    groups = "" if complete.groups is None else f" of {complete.group_count} {names.group}"
+    return f"{size} {SUBSET_TITLES[result.subset][1]}{groups}."
