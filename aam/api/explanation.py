@@ -220,11 +220,14 @@ def _run_of(models: Sequence[Path]) -> Path:
     InputError
         Several models, or a folder without a report that takes importances.
     """
-    if len(models) != 1 or not (models[0] / PAGE).is_file():
-        what = f"--output-dir: not given, and --model is {shown(models)}, expected one run of"
-        takes = "`aam train`, whose report.html takes the importances"
-        raise InputError(f"{what} {takes}; name another folder with --output-dir")
-    return models[0]
+    run = models[0]
+    if len(models) == 1 and (run / PAGE).is_file():
+        return run
+    expected = "expected one run of `aam train`, whose report.html takes the importances"
+    if len(models) == 1 and (run / "report.html").is_file():
+        expected = f"whose report takes none without {PAGE}, which earlier versions did not write"
+    what = f"--output-dir: not given, and --model is {shown(models)}, {expected}"
+    raise InputError(f"{what}; name another folder with --output-dir")
 
 
 def explain_model(config: ExplainConfig) -> None:

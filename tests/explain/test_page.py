@@ -12,6 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aam.api.explanation import explain_model
+from aam.config import ExplainConfig
 from aam.errors import InputError
 from aam.evaluate.evaluation import Names
 from aam.evaluate.intervals import number
@@ -113,6 +115,16 @@ def test_a_page_that_is_damaged_or_of_another_version_is_refused(tmp_path, text)
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(InputError, match=r"report\.json: is .*; train again, or use --output-dir"):
         read_page(tmp_path / "report.json")
+
+
+def test_a_run_of_an_earlier_version_is_named_before_any_work(tmp_path):
+    config = ExplainConfig(model=(tmp_path,), table=tmp_path / "no table")
+    with pytest.raises(InputError, match=r"expected one run of `aam train`"):
+        explain_model(config)
+    (tmp_path / "report.html").write_text("a report")
+    with pytest.raises(InputError, match=r"takes none without report\.json"):
+        explain_model(config)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html"]
 
 
 LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")
