@@ -20,11 +20,11 @@ import pandas as pd
 
 from aam.api.training import load_folds
 from aam.config import DataConfig, FineTuneConfig, TargetConfig
-from aam.data.splits import kfold
 from aam.data.targets import fit_targets
 from aam.evaluate.predictions import Columns
-from aam.predict.baselines import Fold, Task, make_task
+from aam.predict.baselines import Task, make_task
 from aam.predict.learning_curve import learning_curve
+from aam.predict.out_of_fold import group_folds
 
 DEPTH, HALVES = 1000, 3
 
@@ -111,10 +111,7 @@ def half_of(task: Task, seed: int) -> Task:
     ids = [task.samples.sample_ids[row] for row in rows.tolist()]
     groups = None if part.groups is None else [str(name) for name in part.groups]
     strata = [str(one) for one in part.truth] if task.labels else part.truth
-    splits = kfold(ids, 5, groups, strata, 0.0, seed=seed)
-    folds = [
-        Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits
-    ]
+    folds = group_folds(ids, 5, groups, strata, seed)
     return replace(part, folds=folds)
 
 

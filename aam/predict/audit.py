@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.stats import rankdata
 
 from aam.config import ColumnKind
-from aam.data.splits import kfold, nearly_identical
+from aam.data.splits import nearly_identical
 from aam.data.study import Study
 from aam.data.table import select_samples
 from aam.device.rng import generator
@@ -42,6 +42,7 @@ from aam.predict.leaks import (
     scaled,
     score,
 )
+from aam.predict.out_of_fold import Fold, group_folds
 from aam.predict.prediction import presence_of
 from aam.typing import Integers, Ints
 
@@ -121,12 +122,12 @@ class Audit:
         return self.noticeable <= LARGEST_LIMIT
 
 
-def _folds(ids: Sequence[str], target: Column, classes: bool, groups: Sequence[str] | None) -> Ints:
-    """Number of the fold of each sample, [N]; whole groups stay together."""
-    number = min(FOLDS, len(set(ids if groups is None else groups)))
-    strata = [str(code) for code in target.codes] if classes else target.numbers
-    split = kfold(ids, number, groups, strata, 0.0, seed=0)[0]
-    return np.asarray(pd.Series(split.folds, split.sample_ids).loc[list(ids)], np.int64)
+def _folds(
+    ids: Sequence[str], goal: Column, classes: bool, groups: Sequence[str] | None
+) -> list[Fold]:
+    """Folds that spread the target evenly; whole groups stay together."""
+    strata = [str(code) for code in goal.codes] if classes else goal.numbers
+    return group_folds(ids, FOLDS, groups, strata, seed=0)
 
 
 def _strata(goal: Column, classes: bool) -> Ints:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,8 @@ import torch
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn import ensemble
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
 from aam.data.loader import distances_of
@@ -26,13 +27,14 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate import comparison, predictions
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.metrics import auroc
 from aam.evaluate.predictions import Columns, PredictionTable
 from aam.io.metadata import Metadata
 from aam.options import not_none
 from aam.predict.blend import DESCRIPTIONS, MEMBERS
+from aam.predict.column_estimators import LevelMedian, LevelShares, Ordered
 from aam.predict.estimator import CountsEstimator, Samples
-from aam.typing import Array, Bools, Floats
+from aam.predict.out_of_fold import Fold, Pairwise, folds_of, out_of_fold
+from aam.typing import Array, Floats
 
 log = logging.getLogger("aam")
 
@@ -50,13 +52,6 @@ NEIGHBOUR_COUNT = 10
 
 # Trees of the forest on a few columns.
 TREES = 100
-
-
-class Fold(NamedTuple):
-    """Samples that a baseline learns from and those that it is scored on, masks [N]."""
-
-    train: Bools
-    test: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,31 +86,15 @@ class Task:
     samples: Samples | None = None
 
     @property
-    def known(self) -> Array:
-        """Whether the truth of each sample is known, [N]."""
-        return self.truth >= 0 if self.labels else np.isfinite(self.truth)
-
-    @property
     def units(self) -> Array:
         """The group of each sample, or the sample, [N]."""
         return np.arange(len(self.truth)) if self.groups is None else self.groups
 
-    def empty(self, rows: int) -> Array:
-        """Missing predictions [rows] or [rows, K]."""
-        return np.full((rows, len(self.labels)) if self.labels else rows, math.nan)
-
-    def predictions(self, predict: Predictor) -> Array:
-        """Predictions of the held-out samples of all folds, [N] or [N, K]."""
-        result = self.empty(len(self.truth))
-        for fold in self.folds:
-            train, test = np.flatnonzero(fold.train & self.known), np.flatnonzero(fold.test)
-            if len(train):
-                result[test] = predict(self, train, test)
-        return result
-
-
-# Predictions of the test samples, given a task and the rows to learn from and to predict.
-Predictor = Callable[[Task, Array, Array], Array]
+    def out_of_fold(self, estimator: BaseEstimator, X: Any) -> Array:
+        """Held-out predictions [N] or [N, K] of an estimator that reads X: samples or inputs."""
+        names = ("groups", "studies") if isinstance(estimator, CountsEstimator) else ()
+        by_sample = {name: getattr(self, name) for name in names}
+        return out_of_fold(estimator, X, self.truth, self.folds, len(self.labels), **by_sample)
 
 
 def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
@@ -140,46 +119,37 @@ def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -
 # --- baselines that do not look at ASVs ---------------------------------------------------------
 
 
-def _constant(task: Task, train: Array, test: Array) -> Array:
-    """The median or the most frequent class of the training samples."""
-    return predictions.guess(task.truth[train], len(task.labels))
+def _forest(classes: bool, **options: Any) -> BaseEstimator:
+    """A random forest of `TREES` trees; options are those of scikit-learn."""
+    kind = ensemble.RandomForestClassifier if classes else ensemble.RandomForestRegressor
+    return kind(TREES, **options)
 
 
-def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
-    """The median or class shares of the training samples of each test sample's own level."""
-    result = task.empty(len(test))
-    for level in np.unique(levels[test]):
-        truth = task.truth[train[levels[train] == level]]
-        if len(truth):
-            counts = np.bincount(truth, minlength=len(task.labels)) if task.labels else None
-            value = np.median(truth) if counts is None else counts / len(truth)
-            result[levels[test] == level] = value
-    return result
-
-
-def _forest(
-    inputs: Array, options: Mapping[str, Any], task: Task, train: Array, test: Array
-) -> Array:
-    """Predictions of a random forest on `inputs` [N, P]; `options` are those of scikit-learn."""
-    kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
-    model = kind(TREES, **options)
-    model.fit(inputs[train], task.truth[train])
-    if not task.labels:
-        return np.asarray(model.predict(inputs[test]))
-    result = np.zeros((len(test), len(task.labels)))
-    result[:, model.classes_] = model.predict_proba(inputs[test])
-    return result
-
-
-def _ordered(values: Array, task: Task, train: Array, test: Array) -> Array:
-    """Probabilities of two classes in the order of one value, its direction chosen in training.
-
-    The sigmoid is the same in every fold, so that the pooled AUROC is that of the value itself.
-    """
-    rising = auroc(task.truth[train] == 1, values[train])
-    distance = (values[test] - np.median(values)) * (-1 if rising < 0.5 else 1)
-    second = 1 / (1 + np.exp(-distance))
-    return np.stack([1 - second, second], axis=1)
+def _trivial_estimators(task: Task, seed: int) -> dict[str, tuple[BaseEstimator, Array]]:
+    """Estimators that do not look at which ASVs a sample has, and what they read, by name."""
+    classes = bool(task.labels)
+    # Every branching looks at all of a few columns.
+    forest = partial(_forest, classes, max_features=1.0, random_state=seed)
+    wide = forest(min_samples_leaf=10)
+    if classes:
+        estimators = {comparison.MAJORITY: (DummyClassifier(strategy="most_frequent"), task.depth)}
+    else:
+        estimators = {comparison.MEDIAN: (DummyRegressor(strategy="median"), task.depth)}
+    if task.covariates is not None and task.covariates.shape[1]:
+        estimators[comparison.COVARIATES] = forest(min_samples_leaf=3), task.covariates
+    columns = {comparison.DEPTH: np.log1p(task.depth), comparison.RICHNESS: np.log1p(task.richness)}
+    columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
+    if len(columns) == 2:
+        both = np.stack([*columns.values()], axis=1)
+        estimators[comparison.DEPTH_AND_RICHNESS] = wide, both
+    for name, values in columns.items():
+        estimators[name] = wide, values[:, None]
+        if len(task.labels) == 2:
+            estimators[name] = Ordered(), values - np.median(values)
+    for column, levels in task.levels.items():
+        name = f"the {column}'s {'classes' if classes else 'median'}"
+        estimators[name] = LevelShares() if classes else LevelMedian(), levels
+    return estimators
 
 
 def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
@@ -189,32 +159,46 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     alone; the median or class shares of the sample's own level of each column of `task.levels`. A
     value that is the same in all samples, and a level that training lacks, give no baseline.
     """
-    guessed, two = comparison.MAJORITY if task.labels else comparison.MEDIAN, len(task.labels) == 2
-    # Every branching looks at all of a few columns.
-    options = {"max_features": 1.0, "random_state": seed}
-    wide = {**options, "min_samples_leaf": 10}
-    predictors: dict[str, Predictor] = {guessed: _constant}
-    if task.covariates is not None and task.covariates.shape[1]:
-        predictors[comparison.COVARIATES] = partial(
-            _forest, task.covariates, {**options, "min_samples_leaf": 3}
-        )
-    columns = {comparison.DEPTH: np.log1p(task.depth), comparison.RICHNESS: np.log1p(task.richness)}
-    columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
-    if len(columns) == 2:
-        both = np.stack([*columns.values()], axis=1)
-        predictors[comparison.DEPTH_AND_RICHNESS] = partial(_forest, both, wide)
-    for name, values in columns.items():
-        forest = partial(_forest, values[:, None], wide)
-        predictors[name] = partial(_ordered, values) if two else forest
-    for column, levels in task.levels.items():
-        name = f"the {column}'s {'classes' if task.labels else 'median'}"
-        predictors[name] = partial(_of_level, levels)
-    predicted = {name: task.predictions(predict) for name, predict in predictors.items()}
-    made = {name: v for name, v in predicted.items() if name == guessed or np.isfinite(v).any()}
-    return tuple(Baseline(name, values) for name, values in made.items())
+    baselines = []
+    for name, (estimator, values) in _trivial_estimators(task, seed).items():
+        baseline = Baseline(name, task.out_of_fold(estimator, values))
+        if baseline.constant or np.isfinite(baseline.predicted).any():
+            baselines.append(baseline)
+    return tuple(baselines)
 
 
-# --- estimators ---------------------------------------------------------------------------------
+# --- baselines that learn from ASVs -------------------------------------------------------------
+
+
+class Neighbours(Pairwise):
+    """The mean of the nearest training samples, weighted by one over their distance.
+
+    It is the mean over several matrices of distances, [N, N, draws].
+    """
+
+    def __init__(self, n_neighbors: int = NEIGHBOUR_COUNT) -> None:
+        self.n_neighbors = n_neighbors
+
+    def fit(self, distances: Array, y: Array) -> Neighbours:
+        """Learn from distances [n, n, draws] and numbers or codes of classes [n]."""
+        if is_classifier(self):
+            self.classes_, code = np.unique(y, return_inverse=True)
+            y = np.eye(len(self.classes_))[code]
+        number = min(self.n_neighbors, len(y))
+        model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
+        self.models_ = [clone(model).fit(draw, y) for draw in np.moveaxis(distances, 2, 0)]
+        return self
+
+    def predict(self, distances: Array) -> Array:
+        """Numbers [n] or probabilities [n, K] from distances [n, training samples, draws]."""
+        draws = zip(self.models_, np.moveaxis(distances, 2, 0), strict=True)
+        return np.asarray(np.mean([model.predict(draw) for model, draw in draws], axis=0))
+
+
+class NeighboursClassifier(ClassifierMixin, Neighbours):  # type: ignore[misc]
+    """Neighbours that predict probabilities of classes."""
+
+    predict_proba = Neighbours.predict
 
 
 def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator]:
@@ -231,76 +215,52 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
     }
 
 
-def predicted_by_estimator(
-    estimator: CountsEstimator, passes: int, task: Task, train: Array, test: Array
-) -> Array:
-    """Predictions of an estimator; each study that is held out is read relative to its mean."""
-    samples = not_none(task.samples)
-    whole = [None if names is None else names[train] for names in (task.groups, task.studies)]
-    fitted = clone(estimator).fit(samples[train], task.truth[train], *whole)
-    result = np.zeros((len(test), max(len(task.labels), 1)))
-    columns = fitted.classes_ if task.labels else np.zeros(1, np.int64)
-    levels = np.zeros(len(test)) if task.studies is None else task.studies[test]
-    for level in np.unique(levels):
-        rows = np.flatnonzero(levels == level)
-        part = samples[test[rows]]
-        model = fitted if task.studies is None else fitted.centred_on(part)
-        result[np.ix_(rows, columns)] = model.predict_draws(part, passes).mean(axis=0)
-    return result if task.labels else result[:, 0]
-
-
-def _of_neighbours(distances: Sequence[Floats], task: Task, train: Array, test: Array) -> Array:
-    """The mean of the nearest training samples, weighted by one over their distance."""
-    target = np.eye(len(task.labels))[task.truth[train]] if task.labels else task.truth[train]
-    number = min(NEIGHBOUR_COUNT, len(train))
-    model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
-    predicted = []
-    for distance in distances:
-        model.fit(distance[np.ix_(train, train)], target)
-        predicted.append(model.predict(distance[np.ix_(test, train)]))
-    return np.asarray(np.mean(predicted, axis=0))
-
-
-def unifrac_distances(study: Study, samples: Samples, passes: int) -> list[Floats]:
+def unifrac_distances(study: Study, samples: Samples, passes: int) -> Floats | None:
     """UniFrac distances between samples in several rarefactions, plus those of their covariates.
 
-    The list is empty without a tree or a matrix.
+    They are [N, N, passes]; None without a tree or a matrix.
     """
     if study.metric is None or len(samples) > MAX_NEIGHBOUR_SAMPLES:
         log.info("baseline %s: left out: it needs --tree, a tree of these ASVs", NEIGHBOURS)
-        return []
-    result = []
+        return None
+    draws = []
     for rarefaction in samples.rarefactions(study.depth, study.seed, passes):
         counts = sparse.csr_matrix(rarefaction.counts.astype(np.int64))
         distance = distances_of(study, counts, study.rows(samples.sample_ids))
         if distance is not None:
             values = np.maximum(distance.numpy(), 0).astype(np.float64)
-            result.append(values + cdist(samples.covariates, samples.covariates, "cityblock"))
-    return result
+            draws.append(values + cdist(samples.covariates, samples.covariates, "cityblock"))
+    return np.stack(draws, axis=2) if draws else None
 
 
 def strong_baselines(
-    task: Task, study: Study, passes: int, known: Collection[str] = ()
+    task: Task, study: Study, passes: int, in_blend: Collection[str] = ()
 ) -> tuple[Baseline, ...]:
-    """Held-out predictions of estimators that predict alone, except `known` ones."""
-    samples, baselines, predictors = not_none(task.samples), [], dict[str, Predictor]()
+    """Held-out predictions of estimators that predict alone, except those `in_blend`."""
+    samples, classes = not_none(task.samples), bool(task.labels)
     # Drawn once for all folds and estimators.
     for training in (True, False):
         samples.rarefactions(study.depth, study.seed, passes, training)
-    fresh = make_baselines(bool(task.labels), study.depth, passes, study.seed)
-    for name, estimator in fresh.items():
-        if name not in known:
-            predictors[name] = partial(predicted_by_estimator, estimator, passes)
-    counts = samples.counts.astype(np.float32).toarray()
-    forest = {"n_jobs": torch.get_num_threads(), "random_state": study.seed}
-    predictors[FIELD_DEFAULT] = partial(_forest, counts, forest)
-    if distances := unifrac_distances(study, samples, passes):
-        predictors[NEIGHBOURS] = partial(_of_neighbours, distances)
-    for name, predict in predictors.items():
+    estimators: dict[str, tuple[BaseEstimator, Any]] = {
+        name: (estimator, samples)
+        for name, estimator in make_baselines(classes, study.depth, passes, study.seed).items()
+        if name not in in_blend
+    }
+    forest = _forest(classes, n_jobs=torch.get_num_threads(), random_state=study.seed)
+    estimators[FIELD_DEFAULT] = forest, samples.counts.astype(np.float32).toarray()
+    if (distances := unifrac_distances(study, samples, passes)) is not None:
+        neighbours = NeighboursClassifier if classes else Neighbours
+        estimators[NEIGHBOURS] = neighbours(NEIGHBOUR_COUNT), distances
+    baselines = []
+    for name, (estimator, inputs) in estimators.items():
         begun = time.monotonic()
-        baselines.append(Baseline(name, task.predictions(predict), trivial=False))
+        predicted = task.out_of_fold(estimator, inputs)
+        baselines.append(Baseline(name, predicted, trivial=False))
         log.info("baseline %s: %.0f s", name, time.monotonic() - begun)
     return tuple(baselines)
+
+
+# --- the baselines of a study -------------------------------------------------------------------
 
 
 def make_task(
@@ -309,14 +269,13 @@ def make_task(
     """Data of one target that baselines may use, from the samples with metadata."""
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows, covariates = study.rows(ids), covariate_matrix(metadata, columns, ids)
-    held_out = [(np.isin(ids, s.not_held_out), np.isin(ids, s.held_out)) for s in splits]
     levels = dict[str, Array]()
     for name in sorted(filter(None, {columns.group, columns.batch})):
         levels[name] = not_none(predictions.column_values(metadata, name, ids))
     return Task(
         truth=predictions.truth_of(metadata, spec, ids),
         labels=spec.labels,
-        folds=[Fold(*sides) for sides in held_out],
+        folds=folds_of(splits, ids),
         depth=study.table.depths[rows],
         richness=rarefied_richness(study, rows),
         levels=levels,
@@ -334,16 +293,16 @@ def baselines_of(
     metadata: Metadata,
     columns: Columns,
     strong: bool = False,
-    known: Collection[str] = (),
+    in_blend: Collection[str] = (),
     passes: int = 3,
 ) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
     """The samples with metadata, and baselines that learn from the training samples of each split.
 
-    They are the trivial ones and, if asked for, the strong ones except those `known` already.
+    They are the trivial ones and, if asked for, the strong ones except those `in_blend`.
     """
     task = make_task(study, splits, spec, metadata, columns)
     trivial = trivial_baselines(task, study.seed)
-    baselines = (*trivial, *(strong_baselines(task, study, passes, known) if strong else ()))
+    baselines = (*trivial, *(strong_baselines(task, study, passes, in_blend) if strong else ()))
     return not_none(task.samples).sample_ids, baselines
 
 
@@ -359,19 +318,24 @@ def baselines_by_target(
 
     If asked for there are `strong` ones; those that are members of the blend are `in_blend`.
     """
-    metadata, known, result = study.metadata, in_blend or {}, {}
+    members, metadata, new_ids = in_blend or {}, study.metadata, table.sample_ids
+    result = dict[str, tuple[Baseline, ...]]()
     for spec in table.specs if metadata is not None else ():
-        ids, fitted = baselines_of(study, splits, spec, not_none(metadata), columns, strong, known)
-        found = [(baseline, ids) for baseline in fitted]
-        for name, alone in known.items():
-            member = Baseline(name, alone.predicted(spec.name), trivial=False)
-            found.append((member, alone.sample_ids))
-        baselines = []
-        for baseline, ids in found:
-            # The last row stands for samples that the baseline lacks.
-            missing = np.full_like(baseline.predicted[:1], math.nan)
-            rows = pd.Index(ids).get_indexer(list(table.sample_ids))
-            predicted = np.concatenate([baseline.predicted, missing])[rows]
-            baselines.append(replace(baseline, predicted=predicted))
-        result[spec.name] = tuple(baselines)
+        ids, baselines = baselines_of(
+            study, splits, spec, not_none(metadata), columns, strong, members
+        )
+        aligned = [
+            replace(baseline, predicted=_aligned(baseline.predicted, ids, new_ids))
+            for baseline in baselines
+        ]
+        for name, alone in members.items():
+            predicted = _aligned(alone.predicted(spec.name), alone.sample_ids, new_ids)
+            aligned.append(Baseline(name, predicted, trivial=False))
+        result[spec.name] = tuple(aligned)
     return result
+
+
+def _aligned(predicted: Array, ids: Sequence[str], new_ids: Sequence[str]) -> Array:
+    """Predictions of the samples `ids` in the order of `new_ids`, NaN for those that they lack."""
+    padded = np.concatenate([predicted, np.full_like(predicted[:1], math.nan)])
+    return np.asarray(padded[pd.Index(ids).get_indexer(list(new_ids))])

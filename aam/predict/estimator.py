@@ -14,11 +14,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.preprocessing import normalize
 
 from aam.data.rarefaction import EVALUATION, rarefied_counts
-from aam.data.splits import kfold
 from aam.data.study import Study
 from aam.device.rng import subsample
 from aam.errors import InputError, shown
 from aam.io.tables import AmpliconTable
+from aam.predict.out_of_fold import Fold, group_folds
 from aam.typing import Array, Floats, Names, Rows
 
 Matrix: TypeAlias = sparse.csr_matrix
@@ -388,8 +388,8 @@ def training_weights(labelled: Labelled, classes: int) -> Floats:
     return np.asarray(weights * (len(weights) / weights.sum()))
 
 
-def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """Up to `INNER_FOLDS` pairs of positions (learn, predict) of whole groups or whole studies.
+def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[Fold]:
+    """Up to `INNER_FOLDS` folds of whole groups or whole studies.
 
     The list is empty if there is one group only.
     """
@@ -397,10 +397,5 @@ def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[tuple[Rows,
     whole = list(names) if groups is None else groups.tolist()
     if studies is not None and len(set(studies)) > 1:
         whole = studies.tolist()
-    number = min(INNER_FOLDS, len(set(whole)))
-    if number < 2:
-        return []
     strata = [str(value) for value in labelled.values] if classes else labelled.values
-    splits = kfold(names, number, whole, strata, 0.0, seed=seed)
-    held_out = [np.isin(names, split.ids("test")) for split in splits]
-    return [(np.flatnonzero(~is_test), np.flatnonzero(is_test)) for is_test in held_out]
+    return group_folds(names, INNER_FOLDS, whole, strata, seed)

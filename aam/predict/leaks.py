@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,18 +13,19 @@ import pandas as pd
 from scipy import sparse
 from scipy.special import gammaln
 from scipy.stats import norm, rankdata
+from sklearn.dummy import DummyRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KernelCenterer
-from sklearn.tree import DecisionTreeRegressor
 
 from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.metrics import auroc
+from aam.predict.column_estimators import LevelMedian, ShallowTree, ShrunkenLevelMean
 from aam.predict.columns import MOST_LEVELS, Column
 from aam.predict.estimator import MIN_SAMPLES
 from aam.predict.members import PENALTY
+from aam.predict.out_of_fold import Fold, out_of_fold
 from aam.typing import Floats, Ints
 
 # A column is named if the chance of a false alarm over all columns is at most `ALPHA`, and if it
@@ -55,57 +57,34 @@ LARGEST_NUMBER = 1e30
 # --- predictions and their scores --------------------------------------------------------------
 
 
-def _by_level(codes: Ints, target: Floats, fold: Ints) -> Floats:
-    """Target [N, K] of each fold: the mean of the same code in the other folds, shrunken to their
-    mean.
-
-    Missing values, -1, are a level: an empty cell may tell the target.
-    """
-    shape = fold.max() + 1, codes.max() + 2
-    sums, sizes = np.zeros((*shape, target.shape[1])), np.zeros((*shape, 1))
-    np.add.at(sums, (fold, codes), target)
-    np.add.at(sizes, (fold, codes), 1)
-    sums, sizes = sums.sum(axis=0) - sums, sizes.sum(axis=0) - sizes
-    mean = sums.sum(axis=1, keepdims=True) / sizes.sum(axis=1, keepdims=True)
-    return np.asarray(((sums + mean) / (sizes + 1))[fold, codes])
-
-
-def _by_tree(numbers: Floats, target: Floats, fold: Ints) -> Floats:
-    """Target [N, K] of each fold, predicted by a tree of depth 3 on numbers of the other folds."""
-    numbers = np.clip(numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
-    filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
-    predicted = np.empty_like(target)
-    for train, test in PredefinedSplit(fold).split():
-        leaf = max(LEAST_OF_LEVEL, len(train) // 50)
-        tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
-        of_test = tree.fit(filled[train], target[train]).predict(filled[test])
-        predicted[test] = of_test.reshape(len(test), -1)
-    return predicted
-
-
-def predicted_by(column: Column, target: Floats, fold: Ints) -> Floats:
+def predicted_by(column: Column, target: Floats, folds: Sequence[Fold]) -> Floats:
     """Target [N, K] of each fold, predicted from one column of the other folds.
 
-    Whole numbers are read as levels too, and the better of both is taken.
+    Whole numbers are read as levels too, and the better of both is taken. A missing value is a
+    level, and the smallest number: an empty cell may tell the target.
     """
-    has_numbers = bool(np.isfinite(column.numbers).any())
-    predictions = [_by_tree(column.numbers, target, fold)] if has_numbers else []
+    has_numbers, predictions = bool(np.isfinite(column.numbers).any()), []
     if column.has_levels or not has_numbers:
-        predictions.insert(0, _by_level(column.codes, target, fold))
+        predictions.append(out_of_fold(ShrunkenLevelMean(), column.codes, target, folds))
+    if has_numbers:
+        numbers = np.clip(column.numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
+        filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)
+        predictions.append(out_of_fold(ShallowTree(), filled, target, folds))
     return min(predictions, key=lambda predicted: float(((target - predicted) ** 2).sum()))
 
 
-def predicted_by_microbes(presence: sparse.csr_matrix, targets: Floats, fold: Ints) -> Floats:
+def predicted_by_microbes(
+    presence: sparse.csr_matrix, targets: Floats, folds: Sequence[Fold]
+) -> Floats:
     """Targets [N, K] of each fold, predicted by a linear model of presence of the other folds."""
     common = presence[:, np.asarray(presence.sum(axis=0)).ravel() >= MIN_SAMPLES]
     kernel = np.asarray((common @ common.T).todense(), np.float64)
     variance = float(np.trace(KernelCenterer().fit_transform(kernel))) / len(kernel)
     kernel /= variance if variance > 1e-9 * np.diag(kernel).mean() else 1.0
     ridge = KernelRidge(alpha=PENALTY, kernel="precomputed")
-    model = make_pipeline(KernelCenterer(), ridge)
     # A centred kernel predicts differences from the mean of the other folds.
-    around = cross_val_predict(model, kernel, targets, cv=PredefinedSplit(fold))
-    return np.asarray(around + _by_level(np.zeros_like(fold), targets, fold))
+    around = out_of_fold(make_pipeline(KernelCenterer(), ridge), kernel, targets, folds)
+    return around + out_of_fold(DummyRegressor(), kernel, targets, folds)
 
 
 class Score(NamedTuple):
@@ -195,34 +174,32 @@ def share_decided(codes: Ints, others: Ints) -> float:
     return float((right / counts.sum(axis=0)).mean())
 
 
-def _ranks_agree(numbers: Floats, target: Floats, fold: Ints) -> bool:
+def _ranks_agree(numbers: Floats, target: Floats, folds: Sequence[Fold]) -> bool:
     """Whether numbers rank samples of each fold as the target does, in the direction of the other
     folds.
     """
     both = np.isfinite(numbers) & np.isfinite(target)
     if both.sum() < LEAST_OF_LEVEL + 3 or both.mean() < 0.5:
         return False
-    ranks, goal = rankdata(numbers[both]), rankdata(target[both])
-    if min(np.ptp(ranks), np.ptp(goal)) == 0:
+    ranks, goal = np.full((2, len(both)), np.nan)
+    ranks[both], goal[both] = rankdata(numbers[both]), rankdata(target[both])
+    if min(np.ptp(ranks[both]), np.ptp(goal[both])) == 0:
         return False
-    rho = float(np.corrcoef(ranks, goal)[0, 1])
+    rho = float(np.corrcoef(ranks[both], goal[both])[0, 1])
     directions = set[float]()
-    for part in np.unique(fold[both]):
-        train = fold[both] != part
-        covariance = np.cov(ranks[train], goal[train])[0, 1] if train.sum() > 1 else 0.0
-        directions.add(float(np.sign(covariance)))
+    for train, test in folds:
+        rows = train[both[train]]
+        if both[test].any():
+            covariance = np.cov(ranks[rows], goal[rows])[0, 1] if len(rows) > 1 else 0.0
+            directions.add(float(np.sign(covariance)))
     return abs(rho) >= SAME_RANKS and directions == {np.sign(rho)}
 
 
-def _order_agrees(codes: Ints, target: Floats, fold: Ints) -> bool:
+def _order_agrees(codes: Ints, target: Floats, folds: Sequence[Fold]) -> bool:
     """Whether levels are an ordered cut of the target: samples of different levels lie in the order
     of the medians of their levels in the other folds.
     """
-    medians = np.full(len(codes), np.nan)
-    for part in np.unique(fold):
-        train = pd.Series(target[fold != part]).groupby(codes[fold != part]).median()
-        inside = fold == part
-        medians[inside] = train.reindex(codes[inside]).to_numpy()
+    medians = out_of_fold(LevelMedian(), codes, target, folds)
     rows = np.flatnonzero(np.isfinite(medians) & np.isfinite(target) & (codes >= 0))
     if len(rows) < 0.8 * len(codes) or len(np.unique(codes[rows])) < 2:
         return False
@@ -246,8 +223,8 @@ class Design:
     classes : bool
         Whether it is predicted as classes.
     truth : float64 [N, K]
-    random, split : int64 [N]
-        The fold of each sample on a random split and on that of `aam train`.
+    random, split : sequence of Fold
+        The folds of a random split, and of that of `aam train`.
     units : int64 [N]
         The group of each sample.
     tests : int
@@ -263,8 +240,8 @@ class Design:
     goal: Column
     classes: bool
     truth: Floats
-    random: Ints
-    split: Ints
+    random: Sequence[Fold]
+    split: Sequence[Fold]
     units: Ints
     tests: int
     scale: float
@@ -275,7 +252,7 @@ class Design:
     @cached_property
     def noticeable(self) -> float:
         """Gain above which a column would be named; infinite with too few groups or folds."""
-        folds, groups = len(np.unique(self.split)), len(np.unique(self.units))
+        folds, groups = len(self.split), len(np.unique(self.units))
         if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS:
             return np.inf
         perfect = score(self.truth, self.truth, self.units, self.tests)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -23,8 +22,9 @@ from aam.evaluate.intervals import (
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
-from aam.predict.baselines import Fold, Task, predicted_by_estimator
+from aam.predict.baselines import Task
 from aam.predict.blend import DEFAULT_MEMBERS, make_blend
+from aam.predict.out_of_fold import Fold
 from aam.typing import Array
 
 # Shares of the training groups, and how often each is drawn.
@@ -144,11 +144,12 @@ def _drawn_task(task: Task, share: float, seed: int, draw: int) -> tuple[list[in
     """The task with a share of the training groups of each fold, and their numbers."""
     sizes, folds = [], []
     for fold in task.folds:
-        rows = _drawn_groups(task, np.flatnonzero(fold.train & task.known), share, seed, draw)
+        known = task.truth >= 0 if task.labels else np.isfinite(task.truth)
+        rows = _drawn_groups(task, fold.train[known[fold.train]], share, seed, draw)
         if rows is None:
             return None
         sizes.append(len(np.unique(task.units[rows])))
-        folds.append(Fold(np.isin(np.arange(len(task.truth)), rows), fold.test))
+        folds.append(Fold(rows, fold.test))
     return sizes, replace(task, folds=folds)
 
 
@@ -164,13 +165,9 @@ def learning_curve(
     None if fewer than two shares have enough groups. Test samples are those of the task's folds, at
     every share.
     """
-    samples, blend = (
-        not_none(task.samples),
-        make_blend(bool(task.labels), depth, CURVE_PASSES, seed),
-    )
-    predict = partial(
-        predicted_by_estimator, blend.set_params(members=tuple(members)), CURVE_PASSES
-    )
+    samples = not_none(task.samples)
+    blend = make_blend(bool(task.labels), depth, CURVE_PASSES, seed)
+    blend.set_params(members=tuple(members))
     for training in (True, False):
         samples.rarefactions(depth, seed, CURVE_PASSES, training=training)
     fold = np.full(len(task.truth), -1)
@@ -182,7 +179,7 @@ def learning_curve(
         sizes, drawn = list[int](), list[Array]()
         tasks = (_drawn_task(task, share, seed, draw) for draw in range(times))
         for of_folds, drawn_task in filter(None, tasks):
-            predicted = drawn_task.predictions(predict)
+            predicted = drawn_task.out_of_fold(blend, samples)
             result = TargetPredictions(samples.sample_ids, task.truth, predicted, *known).complete()
             drawn.append(resample_metrics(result, seed, REPEATS)[metric])
             sizes += of_folds

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from aam.device.rng import subsample
 from aam.predict import estimator
 from aam.predict.estimator import Expected, Labelled, Samples
+from aam.predict.out_of_fold import Pairwise, out_of_fold
 from aam.typing import Bools, Floats, Names, Reals, Rows
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
@@ -108,6 +109,24 @@ def ridge_duals(
     solved = [vectors @ (turned / (values + penalty)) for penalty in penalties]
     coefficients = root * np.stack(solved)
     return coefficients - within.T @ (member @ coefficients), share @ target
+
+
+class RidgePath(Pairwise):
+    """Weighted ridge regression on a kernel at several penalties."""
+
+    def __init__(self, penalties: Floats) -> None:
+        self.penalties = penalties
+
+    def fit(self, kernel: Floats, target: Floats, sample_weight: Floats) -> RidgePath:
+        """Learn from a kernel [n, n] and targets [n, C]."""
+        self.duals_, self.mean_ = ridge_duals(kernel, target, sample_weight, self.penalties, None)
+        self.centre_ = sample_weight / sample_weight.sum() @ kernel
+        return self
+
+    def predict(self, kernel: Floats) -> Floats:
+        """Predict targets at each of L penalties, [m, L, C], from a kernel [m, n]."""
+        of_penalties = (kernel - self.centre_) @ self.duals_ + self.mean_
+        return np.asarray(of_penalties.swapaxes(0, 1))
 
 
 def centred_variance(kernel: Floats) -> float:
@@ -221,13 +240,9 @@ class Linear(estimator.CountsEstimator):
             return STUDY_PENALTY
         if not (folds := estimator.inner_folds(labelled, self.n_classes, self.seed)):
             return PENALTY
-        held_out, errors = np.zeros((len(RIDGE_PENALTIES), *target.shape)), []
-        for learn, predict in folds:
-            inner, of_learn = kernel[np.ix_(learn, learn)], weights[learn]
-            duals, mean = ridge_duals(inner, target[learn], of_learn, RIDGE_PENALTIES, None)
-            cross = kernel[np.ix_(predict, learn)] - of_learn / of_learn.sum() @ inner
-            held_out[:, predict] = cross @ duals + mean
-        for indicators in held_out:
+        path, errors = RidgePath(RIDGE_PENALTIES), []
+        held_out = out_of_fold(path, kernel, target, folds, sample_weight=weights)
+        for indicators in held_out.swapaxes(0, 1):
             predicted = self._published(indicators)
             error = np.abs(predicted[:, 0] - labelled.values)
             if self.n_classes:

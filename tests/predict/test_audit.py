@@ -11,6 +11,7 @@ from aam.api.evaluation import _audited, columns_of, train_command
 from aam.config import AuditConfig
 from aam.predict.columns import make_column
 from aam.predict.leaks import Design, Score, share_decided
+from aam.predict.out_of_fold import Fold
 from aam.report.audit import audit_table, sentences_of, warnings_of
 from aam.report.files import summary_lines
 from aam.report.page import ReportData, report_html
@@ -290,16 +291,18 @@ def test_few_groups_do_not_deny_the_advice_above():
 @pytest.mark.parametrize(("groups", "folds"), [(9, 3), (30, 2)])
 def test_a_high_score_is_listed_where_absence_is_not_said(groups, folds):
     rng = np.random.default_rng(20)
-    dose, fold = rng.normal(size=90), np.arange(90) % folds
+    dose, rows = rng.normal(size=90), np.arange(90)
+    parts = [rows[k::folds] for k in range(folds)]
+    split = [Fold(np.setdiff1d(rows, part), part) for part in parts]
     goal = make_column("dose", dose, "number", dose)
     buffer = make_column("buffer", rng.choice(["a", "b"], 90), "category")
     design = Design(
         goal,
         classes=False,
         truth=goal.indicators(),
-        random=fold,
-        split=fold,
-        units=np.arange(90) % groups,
+        random=split,
+        split=split,
+        units=rows % groups,
         tests=1,
         scale=1.0,
         group=None,

@@ -8,8 +8,9 @@ import pytest
 
 import aam
 from aam.errors import InputError
-from aam.predict.baselines import Fold, Task
+from aam.predict.baselines import Task
 from aam.predict.learning_curve import LearningCurve, _drawn_groups, fit_power_laws
+from aam.predict.out_of_fold import Fold
 from tests.refusals import refusal
 
 SIZES = np.array([8.0, 14, 20, 28, 40])
@@ -56,7 +57,7 @@ def test_no_limit_is_beyond_what_a_metric_can_be():
 
 def test_groups_are_drawn_whole_nested_and_with_their_classes():
     groups = np.repeat(np.arange(30), 4)
-    everyone = np.ones(120, bool)
+    everyone = np.arange(120)
     task = Task(
         (groups % 3 == 0).astype(np.int64), ("a", "b"), [Fold(everyone, everyone)], *[groups] * 2
     )

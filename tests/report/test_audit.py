@@ -15,6 +15,7 @@ from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
 from aam.predict.columns import make_column
 from aam.predict.leaks import predicted_by
+from aam.predict.out_of_fold import Fold
 from aam.report.training import TrainingReport
 
 SAMPLES, FEATURES = 160, 60
@@ -49,10 +50,10 @@ def audit(table, metadata, target="status", **options):
 
 def test_a_number_tells_the_target_by_a_fiftieth_of_the_training_samples():
     numbers = np.repeat([0.0, 1.0], [975, 25])
-    fold = np.repeat([0, 1], 1000)
+    folds = [Fold(*rows) for rows in np.arange(2000).reshape(2, 1000)[[[0, 1], [1, 0]]]]
     column = make_column("days", np.tile(numbers, 2), "date", np.tile(numbers, 2))
     target = column.numbers[:, None] * 3
-    np.testing.assert_allclose(predicted_by(column, target, fold), target)
+    np.testing.assert_allclose(predicted_by(column, target, folds), target)
 
 
 @pytest.mark.slow
