@@ -99,7 +99,7 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m mypy --strict containers/lib slurm/jobs
 	.venv/bin/lint-imports
 
-.PHONY: docs pictures results
+.PHONY: docs pictures results rivals
 docs: setup ## build the documentation site into docs/build/html; the first time needs a network
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
@@ -109,6 +109,12 @@ pictures: demo ## take the picture of README from the report of the demo (Chromi
 
 results: setup ## train the runs of docs/results.md in demo/results and print its tables (AAM_BENCH_DATA)
 	$(ENV) docs/results.py demo/results
+
+RIVAL_RUNS = infants-age infants-delivery mackerel students-braces students-sex adults-sex ibd oral-age \
+    new-ibd new-parkinson new-obesity new-ibs
+
+rivals: results ## compare the predictions of these runs with those of other programs, each in an environment of its own
+	$(ENV) -m benchmarks rivals --run $(RIVAL_RUNS:%=demo/results/%) $(ARGS)
 
 bench: setup ## compare the speed with a plain implementation, scikit-bio and ssu (aam profile step measures this device)
 	$(ENV) -m benchmarks speed $(ARGS)

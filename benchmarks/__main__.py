@@ -1,4 +1,4 @@
-"""The program: ``python -m benchmarks speed``."""
+"""The program: ``python -m benchmarks speed`` and ``rivals``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ PROGRAM = Program(
     {
         "speed": Command(
             "SpeedConfig", "speed:compare_speed", "speed of aam and of other programs", "benchmarks"
-        )
+        ),
+        "rivals": Command(
+            "RivalsConfig",
+            "rivals:compare_with_rivals",
+            "predictions of aam and of other programs",
+            "benchmarks",
+        ),
     },
 )
 

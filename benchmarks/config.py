@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic.dataclasses import dataclass
 
@@ -36,4 +36,23 @@ class SpeedConfig(DeviceConfig, ObservedConfig):
     repeats: PositiveInt = option(10, "Steps timed for each case, after two that warm up.")
     output: Path | None = option(
         None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
+    )
+
+
+Program = Literal["LASSO of log shares, as SIAMCAT", "GeneICL", "DEBIAS-M", "TabPFN", "TabICL"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class RivalsConfig(ObservedConfig):
+    """Compare the predictions of finished runs with those of other programs on the same folds."""
+
+    runs: tuple[Path, ...] = option(
+        (), "Runs of aam train with held-out samples.", "RUN ...", name="--run", required=True
+    )
+    programs: tuple[Program, ...] = option(get_args(Program), "Programs to compare with.")
+    environments: Path = option(
+        Path("demo/rivals"), "Folder of the virtual environments, which are made if missing."
+    )
+    output: Path = option(
+        Path("docs/benchmarks/rivals.json"), "JSON to write. An earlier one is replaced."
     )

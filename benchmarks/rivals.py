@@ -1,0 +1,322 @@
+"""Predictions of other programs on the folds of finished runs, compared with those of `aam`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import sklearn
+import torch
+from sklearn.linear_model import LassoCV, LogisticRegressionCV
+
+from aam.api.training import load_folds
+from aam.config import FineTuneConfig
+from aam.device.platform import device_name
+from aam.errors import InputError
+from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines
+from aam.evaluate.predictions import TargetPredictions, read_predictions, target_predictions
+from aam.files.revision import code_commit
+from aam.options import not_none, read_config
+from aam.predict.baselines import Task, make_task
+from aam.report.training import judged_columns
+from aam.typing import Array, Floats
+from benchmarks.config import RivalsConfig
+
+PREDICTOR = Path(__file__).with_name("rival_predictor.py")
+
+# Defaults of SIAMCAT 2.16: the largest share below which a feature is left out, the pseudocount of
+# the logarithm, and the quantile of the standard deviations that is added to each of them.
+LEAST_SHARE, PSEUDOCOUNT, DEVIATION_QUANTILE = 1e-3, 1e-6, 0.1
+
+INNER_FOLDS = 5
+
+
+# --- SIAMCAT's default, with scikit-learn ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LogShares:
+    """Standardized logarithms of shares, as `filter.features` and `normalize.features` of SIAMCAT
+    (Wirbel et al. 2021) give them, learned from training samples.
+
+    Attributes
+    ----------
+    columns : int64 [P]
+        Features whose share is at least `LEAST_SHARE` in one training sample.
+    mean, deviation : float64 [P]
+    """
+
+    columns: Array
+    mean: Floats
+    deviation: Floats
+
+    @classmethod
+    def fit(cls, counts: Array) -> LogShares:
+        """Choose and standardize features by training samples [N, F]."""
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        columns = np.flatnonzero(shares.max(axis=0) >= LEAST_SHARE)
+        logs = np.log10(shares[:, columns] + PSEUDOCOUNT)
+        deviations = logs.std(axis=0, ddof=1)
+        added = np.quantile(deviations, DEVIATION_QUANTILE) if len(columns) else 0.0
+        return cls(columns, logs.mean(axis=0), deviations + added)
+
+    def transform(self, counts: Array) -> Floats:
+        """Values [N, P] of samples [N, F]."""
+        shares = counts[:, self.columns] / counts.sum(axis=1, keepdims=True)
+        return np.asarray((np.log10(shares + PSEUDOCOUNT) - self.mean) / self.deviation)
+
+
+def predict_lasso(counts: Array, task: Task, train: Array, test: Array) -> Array:
+    """Predictions of a LASSO of log shares; inner folds choose its penalty."""
+    values = LogShares.fit(counts[train])
+    learned, new = values.transform(counts[train]), values.transform(counts[test])
+    if not task.labels:
+        model = LassoCV(cv=INNER_FOLDS, max_iter=5000)
+        return np.asarray(model.fit(learned, task.truth[train]).predict(new))
+    classifier = LogisticRegressionCV(
+        cv=INNER_FOLDS,
+        Cs=np.logspace(-3, 1, 9),
+        l1_ratios=(1.0,),
+        solver="liblinear",
+        scoring="roc_auc",
+        random_state=0,
+        use_legacy_attributes=False,
+    )
+    result = np.zeros((len(test), len(task.labels)))
+    classifier.fit(learned, task.truth[train])
+    result[:, classifier.classes_] = classifier.predict_proba(new)
+    return result
+
+
+def lasso_predictions(task: Task) -> Array:
+    """Held-out predictions of `predict_lasso`, [N] or [N, K]."""
+    counts = not_none(task.samples).counts.astype(np.float64).toarray()
+    return task.predictions(partial(predict_lasso, counts))
+
+
+# --- programs with an environment of their own ----------------------------------------------------
+
+
+def install(requirements: Sequence[str], folder: Path) -> Path:
+    """The Python of a virtual environment with these packages; `RuntimeError` with the reason if
+    one of them cannot be installed.
+    """
+    python, listed = folder / "bin" / "python", folder / "requirements.txt"
+    text = "\n".join(requirements)
+    if listed.is_file() and listed.read_text() == text:
+        return python
+    venv.create(folder, with_pip=True, clear=True)
+    command = [str(python), "-m", "pip", "install", "--quiet", *requirements]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    if finished.returncode:
+        raise RuntimeError(f"pip: {last_line(finished.stderr)}")
+    listed.write_text(text)
+    return python
+
+
+def last_line(text: str) -> str:
+    """The last line of an error message that is not empty."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason")
+
+
+def predictions_apart(program: str, requirements: Sequence[str], task: Task, folder: Path) -> Array:
+    """Held-out predictions of a program in its own environment in `folder`, [N] or [N, K].
+
+    `RuntimeError` with the reason if it cannot be installed or fails.
+    """
+    python, samples = install(requirements, folder / program), not_none(task.samples)
+    counts = samples.counts.astype(np.float32).toarray()
+    studies = np.zeros(len(counts)) if task.studies is None else task.studies
+    batch = np.unique(studies, return_inverse=True)[1]
+    arrays: dict[str, Any] = {"counts": counts, "truth": task.truth, "batch": batch}
+    arrays["classes"] = len(task.labels)
+    for number, fold in enumerate(task.folds):
+        arrays[f"train_{number}"], arrays[f"test_{number}"] = fold.train & task.known, fold.test
+    with tempfile.TemporaryDirectory() as name:
+        before, after = Path(name) / "task.npz", Path(name) / "predictions.npy"
+        np.savez(before, **arrays)
+        command = [str(python), str(PREDICTOR), program, str(before), str(after)]
+        finished = subprocess.run(command, capture_output=True, text=True)
+        if finished.returncode:
+            raise RuntimeError(last_line(finished.stderr))
+        return np.asarray(np.load(after))
+
+
+# --- the programs ---------------------------------------------------------------------------------
+
+TORCH = ("torch==2.13.0", "numpy==1.26.4")
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A program whose predictions are compared with those of `aam`.
+
+    Attributes
+    ----------
+    version : str
+    requirements : tuple of str
+        Packages of its environment; empty for scikit-learn, which `aam` has.
+    most_classes : int
+        The most classes that it tells apart.
+    numbers : bool
+        Whether it predicts numbers.
+    studies : bool
+        Whether it needs studies that are held out whole.
+    obstacle : str
+        Why it never runs.
+    """
+
+    version: str
+    requirements: tuple[str, ...] = ()
+    most_classes: int = 2
+    numbers: bool = True
+    studies: bool = False
+    obstacle: str = ""
+
+    def reason_not_to_run(self, task: Task) -> str:
+        """Why it does not run on a task; empty text if it does."""
+        if self.obstacle:
+            return self.obstacle
+        if self.studies and task.studies is None:
+            return "it learns from several studies, and the run holds out no whole study"
+        if not task.labels and not self.numbers:
+            return "it predicts classes, and the target has numbers"
+        if len(task.labels) > self.most_classes:
+            return f"it tells {self.most_classes} classes apart, of {len(task.labels)}"
+        return ""
+
+
+DOWNLOADS = "its package does not contain its weights, which it downloads at its first use"
+
+LASSO, GENEICL, DEBIAS = "LASSO of log shares, as SIAMCAT", "GeneICL", "DEBIAS-M"
+
+RIVALS = {
+    LASSO: Rival(f"scikit-learn {sklearn.__version__}"),
+    GENEICL: Rival("1.0.0", ("geneicl==1.0.0", *TORCH), most_classes=10),
+    DEBIAS: Rival(
+        "0.0.2",
+        (
+            "DEBIAS-M==0.0.2",
+            "pytorch-lightning==1.9.5",
+            "lightning-bolts==0.7.0",
+            "pandas==2.3.3",
+            "scikit-learn==1.7.2",
+            "setuptools==80.9.0",
+            *TORCH,
+        ),
+        numbers=False,
+        studies=True,
+    ),
+    "TabPFN": Rival("", obstacle=DOWNLOADS),
+    "TabICL": Rival("", obstacle=DOWNLOADS),
+}
+
+
+def rival_predictions(name: str, task: Task, folder: Path) -> Array | str:
+    """Held-out predictions of a program, [N] or [N, K], or why there are none."""
+    rival = RIVALS[name]
+    if reason := rival.reason_not_to_run(task):
+        return reason
+    try:
+        if rival.requirements:
+            return predictions_apart(name, rival.requirements, task, folder)
+        return lasso_predictions(task)
+    except (RuntimeError, OSError) as error:
+        return str(error)
+
+
+# --- comparisons ----------------------------------------------------------------------------------
+
+
+def load_run(run: Path) -> tuple[Task, TargetPredictions]:
+    """The task of a finished run of ``aam train``, and the held-out predictions of its target."""
+    config = read_config(run / "run.json", FineTuneConfig())
+    folds, table = load_folds(config), read_predictions(run / "predictions.tsv")
+    if len(table.specs) != 1 or not all(split.held_out for split in folds.splits):
+        raise InputError(f"{run}: expected one target and samples that are held out")
+    spec, metadata = table.specs[0], not_none(folds.study.metadata)
+    columns = judged_columns(folds.config)
+    task = make_task(folds.study, folds.splits, spec, metadata, columns)
+    return task, target_predictions(table, spec, metadata, columns)
+
+
+def in_rows_of(task: Task, predictions: TargetPredictions, predicted: Array) -> Array:
+    """Predictions of the samples of a task in the rows of `predictions`; NaN if there is none."""
+    rows = pd.Index(not_none(task.samples).sample_ids).get_indexer(list(predictions.sample_ids))
+    with_missing = np.concatenate([predicted, np.full_like(predicted[:1], np.nan)])
+    return np.asarray(with_missing[rows])
+
+
+def comparison_row(comparison: Comparison) -> dict[str, Any]:
+    """The metric of a program with its interval, and the difference of `aam` from it."""
+    metric, difference = comparison.metrics[comparison.key], comparison.difference
+    return {
+        "metric": comparison.key,
+        "value": metric.value,
+        "interval": [metric.low, metric.high],
+        "aam": comparison.model[comparison.key],
+        "difference": difference.value,
+        "difference_interval": [difference.low, difference.high],
+        "p": comparison.p,
+        "corrected_p": comparison.corrected_p,
+        "samples": comparison.samples,
+        "groups": comparison.groups,
+    }
+
+
+def compare_run(run: Path, names: Sequence[str], folder: Path) -> list[dict[str, Any]]:
+    """A row for each program: its comparison with the predictions of a run, or why it has none."""
+    task, predictions = load_run(run)
+    rows: dict[str, dict[str, Any]] = {}
+    baselines = []
+    for name in names:
+        begun = time.monotonic()
+        result = rival_predictions(name, task, folder)
+        rows[name] = {"task": run.name, "rival": name, "version": RIVALS[name].version}
+        if isinstance(result, str):
+            rows[name]["not_run"] = result
+            continue
+        rows[name]["seconds"] = round(time.monotonic() - begun, 1)
+        values = in_rows_of(task, predictions, result)
+        baselines.append(Baseline(name, values, trivial=False))
+    for comparison in compare_with_baselines(predictions, baselines, seed=0):
+        rows[comparison.name] |= comparison_row(comparison)
+    return list(rows.values())
+
+
+def compare_with_rivals(config: RivalsConfig) -> None:
+    """Compare the programs with each run, print a line per comparison and write them as JSON."""
+    about = {
+        "command": "python -m benchmarks rivals",
+        "commit": code_commit(),
+        "date": date.today().isoformat(),
+        "machine": device_name(torch.device("cpu")),
+    }
+    rows = []
+    for run in config.runs:
+        for row in compare_run(run, config.programs, config.environments.absolute()):
+            rows.append({**row, **about})
+            print(line_of(row), file=sys.stderr, flush=True)
+        config.output.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A row in words."""
+    start = f"{row['task']}: {row['rival']} {row['version']}".rstrip()
+    if "not_run" in row:
+        return f"{start}: not run: {row['not_run']}"
+    low, high = row["interval"]
+    values = f"{row['metric']} {row['value']:.3f} ({low:.3f} to {high:.3f})"
+    return f"{start}: {values}, aam {row['aam']:.3f}, p {row['p']:.3f}, {row['seconds']:.0f} s"
