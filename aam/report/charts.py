@@ -52,7 +52,7 @@ INTERVAL = {"color": SOFT, "opacity": 0.18, "orient": "horizontal"}
 DASHED = {"color": SOFT, "strokeWidth": 1.2, "strokeDash": [5, 4]}
 
 # Height of an interval below its name and value; the longest name that a line has room for.
-ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 48, 12, 47
+ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 43, 12, 47
 
 # A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
 Chart = Any

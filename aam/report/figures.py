@@ -36,6 +36,9 @@ MOST_STEPS = 200
 # More classes than these are no picture, or have no room for text in the cells.
 MOST_CLASSES, MOST_WITH_TEXT = 40, 8
 
+# Sizes of the text in cells of few and of many classes, and room for the labels of a wider font.
+CELL_TEXT, SMALL_CELL_TEXT, WIDER_FONT = 13, 10, 20
+
 # Longest name of a class in a legend.
 LONGEST_NAME = 24
 
@@ -191,7 +194,8 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
         text = f"{count}\n{100 * share:.0f} %"
         texts = {"true": f"{true} ({sizes[row]})", "text": text, "tip": tip}
         rows.append({"predicted": predicted, "share": share, **texts})
-    bare: dict[str, Any] = {"ticks": False, "domain": False}
+    # Readers may have a wider font than the one for which the axes are laid out.
+    bare: dict[str, Any] = {"ticks": False, "domain": False, "titlePadding": WIDER_FONT}
     across = alt.Axis(labelAngle=-60 if len(labels) > 2 else 0, labelLimit=110, **bare)
     chart = alt.Chart(charts.data(rows)).encode(
         alt.X("predicted:N", sort=list(labels), title="predicted class", axis=across),
@@ -204,7 +208,9 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     cells = chart.mark_rect(aria=True, color=LIGHT[0])
     layers = [cells.encode(alt.Description("tip:N"), opacity=shade)]
     if with_text:
-        layers.append(chart.mark_text(lineBreak="\n", dy=-6).encode(alt.Text("text:N")))
+        size = CELL_TEXT if len(labels) <= MOST_WITH_TEXT // 2 else SMALL_CELL_TEXT
+        text = chart.mark_text(lineBreak="\n", dy=-size / 2, fontSize=size)
+        layers.append(text.encode(alt.Text("text:N")))
     return Figure(
         "confusion",
         "True and predicted class",

@@ -23,7 +23,8 @@ def metrics_table(result: Evaluation) -> Table:
     """Metrics of all samples, by fold and by batch."""
     names, complete = result.names, result.complete
     title, samples = SUBSET_TITLES[result.subset]
-    metrics = {**result.metrics, **result.coverage}
+    # The metric that decides stands first, where a phone shows it.
+    metrics = {result.key: result.metrics[result.key], **result.metrics, **result.coverage}
     parts = [(f"all {samples}", len(complete.truth), metrics)]
     for kind, levels in (("fold", result.folds), (names.batch, result.batches)):
         parts += [(f"{kind} {level}", count, values) for level, (count, values) in levels.items()]

@@ -253,7 +253,7 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
             name, labels = result.names.target, result.predictions.labels
             lost = lost_classes(study.metadata, name, every, kept) if labels else ()
             text += f", among them all of {name} {shown(lost)}" if lost else ""
-        texts.append(text)
+        texts.append(f"{text}.")
     if study.metadata is not None:
         texts += left_out_in_words(study.metadata, study.selection.left_out)
         texts += study.metadata.read_as_text(study.metadata.columns)
