@@ -19,16 +19,10 @@ from aam.evaluate.comparison import (
     Baseline,
     Comparison,
 )
-from aam.evaluate.evaluation import (
-    Names,
-    Verdict,
-    batch_sentences,
-    compared,
-    evaluate_target,
-    within_batches,
-)
+from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
+from aam.evaluate.verdict import Verdict, batch_sentences, compare_in_words, within_batches
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
 
 
@@ -75,7 +69,7 @@ def test_the_words_follow_the_outcomes(chance, trivial, error, p, words, sign, s
 
     rivals = [rival(MEDIAN, True, True, 3.0, chance)]
     rivals += [] if trivial is None else [rival(DEPTH, trivial, False, error, p)]
-    found = compared(rivals)
+    found = compare_in_words(rivals)
     assert (found.words, found.sign) == (words, sign)
     assert found.sentence.startswith(sentence)
 
