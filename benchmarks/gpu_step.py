@@ -12,7 +12,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +21,11 @@ import torch
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.data.batch import PaddedBatch
-from aam.device.distributed import SINGLE
 from aam.device.measure import synchronize
 from aam.device.platform import Facts, choose_device, device_name
 from aam.device.probe import ProbeSpec, try_now
 from aam.engine.capture import CapturedSteps
-from aam.engine.step import MicroBatch, Snapshot, StepOutcome, train_step
+from aam.engine.step import MicroBatch, Snapshot, TakeStep
 from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, make_steps
 
@@ -81,7 +80,7 @@ class Way:
     """A way of taking steps, and the batches that it is given."""
 
     steps: PretrainingSteps
-    take: Callable[..., StepOutcome]
+    take: TakeStep
 
     def batches(self) -> Iterator[PaddedBatch]:
         """Yield batches, epoch after epoch."""
@@ -92,8 +91,7 @@ class Way:
         """Take one step."""
         steps = self.steps
         window = [MicroBatch(steps.task.prepare(batch, number), number)]
-        arguments = (steps.task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
-        self.take(steps.task.network, window, *arguments)
+        self.take(window)
 
 
 def measured(way: Way, sizes: Sizes) -> dict[str, float]:
@@ -124,10 +122,10 @@ def measured(way: Way, sizes: Sizes) -> dict[str, float]:
     }
 
 
-def replay_ms(take: CapturedSteps) -> float:
+def replay_ms(steps: CapturedSteps) -> float:
     """Return the milliseconds of the slowest captured step where nothing waits for the host."""
-    slowest, device = 0.0, take.task.device
-    for captured in take.graphs.values():
+    slowest, device = 0.0, steps.task.device
+    for captured in steps.graphs.values():
         synchronize(device)
         start = time.perf_counter()
         for _ in range(20):
@@ -142,7 +140,7 @@ def difference_after(way: Way, number: int) -> float:
     steps = way.steps
     batches = list(itertools.islice(way.batches(), number))
     before, ends = Snapshot(steps.model, steps.optimizer, steps.device), []
-    for take in (train_step, way.take):
+    for take in (steps.setup.take, way.take):
         for at, batch in enumerate(batches):
             Way(steps, take).step(batch, at)
         ends.append(torch.cat([value.flatten().double() for value in before.moved()]))
@@ -179,14 +177,14 @@ def measure_case(
         largest = task.capacities._replace(asvs=task.capacities.asvs[-1:])
         task.layout = replace(task.layout, capacities=largest)
         task.compile_losses(COMPILER)
-    take = CapturedSteps(task, steps.optimizer) if captured else train_step
-    way = Way(steps, take)
+    graphs = CapturedSteps(steps.setup) if captured else None
+    way = Way(steps, steps.setup.take if graphs is None else graphs.take)
     try:
         numbers: Facts = dict(measured(way, limits))
-        if isinstance(take, CapturedSteps):
-            numbers |= {"graphs": len(take.graphs), "right": bool(take.is_right)}
+        if graphs is not None:
+            numbers |= {"graphs": len(graphs.graphs), "right": bool(graphs.is_right)}
             numbers["difference"] = difference_after(way, limits.compared)
-            numbers["replay_ms"] = replay_ms(take)
+            numbers["replay_ms"] = replay_ms(graphs)
     finally:
         task.train.close()
     return numbers

@@ -20,11 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.device.distributed import SINGLE, World
 from aam.device.measure import held_memory, memory_limit, peak_memory, reset_peak
-from aam.device.precision import Scaler
-from aam.engine.step import MicroBatch, Snapshot, StepOutcome, StepParts, take_parts, whole_step
-from aam.engine.task import Task
+from aam.engine.step import MicroBatch, Snapshot, StepOutcome, StepParts, StepSetup, take_parts
 from aam.errors import InputError
 from aam.options import TrainingOptions
 
@@ -153,14 +150,11 @@ class CapturedSteps:
 
     Attributes
     ----------
-    task : Task
-        `Task.shape` names the shapes that may be captured.
-    optimizer : Optimizer
-        Made with `capturable`.
-    parts : callable
-        Takes a step in parts, each of which is a graph; parameters as `train_step`.
-    world : World
-        The ranks that agree.
+    setup : StepSetup
+        `Task.shape` names the shapes that may be captured, the optimizer is `capturable`, and the
+        ranks of the world agree.
+    parts : callable, optional
+        Takes a step on a window in parts, each of which is a graph; `StepSetup.parts` without it.
     graphs : dict
         By the shape of the batch.
     seen : set
@@ -168,10 +162,8 @@ class CapturedSteps:
         compiled, and libraries allocate what it needs.
     """
 
-    task: Task
-    optimizer: Optimizer
-    parts: Callable[..., StepParts] = whole_step
-    world: World = SINGLE
+    setup: StepSetup
+    parts: Callable[[Sequence[MicroBatch]], StepParts] | None = None
     graphs: dict[Hashable, CapturedStep] = field(default_factory=dict)
     seen: set[Hashable] = field(default_factory=set)
     taken: int = 0
@@ -184,38 +176,29 @@ class CapturedSteps:
     pool: Any = None
 
     def __post_init__(self) -> None:
+        self.task, self.world = self.setup.task, self.setup.world
+        self.optimizer = self.setup.optimizer
         device = self.task.device
         self.rates = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
 
-    def obstacle(self, options: TrainingOptions, scaler: Scaler) -> str:
+    def obstacle(self, options: TrainingOptions) -> str:
         """Why no step of a run is captured, and what that costs; empty where steps may be."""
         cost = "the host starts each operation, which takes a small network several times as long"
         if reason := self.task.refusal or self.task.varying_shapes():
             return f"{reason}; {cost}"
-        if scaler.is_enabled():
+        if self.setup.scaler.is_enabled():
             return f"--mixed-precision fp16 scales the loss; {cost}; bf16 and none are captured"
         if options.gradient_accumulation_steps > 1:
             return f"--gradient-accumulation-steps is above 1; {cost}"
         return ""
 
-    def __call__(
-        self,
-        network: nn.Module,
-        window: Sequence[MicroBatch],
-        task: Task,
-        optimizer: Optimizer,
-        scaler: Scaler,
-        world: World,
-        max_grad_norm: float,
-    ) -> StepOutcome:
-        """Take one step of the optimizer; parameters as `train_step`."""
-        for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+    def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
+        """Take one step of the optimizer."""
+        task, parts = self.task, self.parts or self.setup.parts
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             if group["lr"] is not rate:
                 rate.fill_(float(group["lr"]))
                 group["lr"] = rate
-
-        def parts(window: Sequence[MicroBatch]) -> StepParts:
-            return self.parts(network, window, task, optimizer, scaler, world, max_grad_norm)
 
         def eager() -> StepOutcome:
             return take_parts(parts(window))
@@ -224,7 +207,8 @@ class CapturedSteps:
             return self._replay(self.graphs[shape], window[0])
 
         self.taken += 1
-        shape = task.shape(window[0].data) if len(window) == 1 and not scaler.is_enabled() else None
+        may_capture = len(window) == 1 and not self.setup.scaler.is_enabled()
+        shape = task.shape(window[0].data) if may_capture else None
         if shape is None or self.is_right is False or task.refusal:
             return eager()
         if shape not in self.seen or self.taken <= WARM_UP_STEPS:
@@ -233,7 +217,7 @@ class CapturedSteps:
         if shape not in self.graphs and not self._is_captured(shape, parts, window[0]):
             return eager()
         if self.is_right is None:
-            self._judge(network, eager, captured)
+            self._judge(eager, captured)
             return eager()
         return captured()
 
@@ -288,11 +272,10 @@ class CapturedSteps:
         self._refuse(elsewhere if problem is None else str(problem).splitlines()[0])
         return False
 
-    def _judge(
-        self, network: nn.Module, eager: Callable[[], object], captured: Callable[[], object]
-    ) -> None:
+    def _judge(self, eager: Callable[[], object], captured: Callable[[], object]) -> None:
         """Compare captured with eager steps, as far as eager steps agree with each other."""
-        compare = partial(difference_of_steps, network, self.optimizer, self.task.device, eager)
+        network, device = self.setup.network, self.task.device
+        compare = partial(difference_of_steps, network, self.optimizer, device, eager)
         try:
             differences = torch.tensor([compare(eager), compare(captured)], dtype=torch.float64)
         except RuntimeError as error:

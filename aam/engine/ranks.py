@@ -10,19 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from aam.device.distributed import World
 from aam.device.measure import stage
-from aam.device.precision import Scaler
 from aam.engine.step import (
     MicroBatch,
     StepOutcome,
     StepParts,
+    StepSetup,
     nonfinite_flag,
     optimizer_step,
     sum_terms,
@@ -135,36 +133,28 @@ class RankSteps:
 
     Attributes
     ----------
-    task : Task
-        It `shares_vectors`.
+    setup : StepSetup
+        Its task `shares_vectors`.
     messages : dict
         Those of batches of constant shape: a captured step reads and writes these very tensors.
     """
 
-    task: Task
+    setup: StepSetup
     messages: dict[Hashable, Message] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.gradients = FlatGradients(self.task.model)
+        self.gradients = FlatGradients(self.setup.task.model)
 
-    def __call__(self, *arguments: Any) -> StepOutcome:
-        """Take one step of the optimizer; parameters as `train_step`."""
-        return take_parts(self.parts(*arguments))
+    def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
+        """Take one step of the optimizer."""
+        return take_parts(self.parts(window))
 
-    def parts(
-        self,
-        network: nn.Module,
-        window: Sequence[MicroBatch],
-        task: Task,
-        optimizer: Optimizer,
-        scaler: Scaler,
-        world: World,
-        max_grad_norm: float,
-    ) -> StepParts:
+    def parts(self, window: Sequence[MicroBatch]) -> StepParts:
         """Take one step in parts; each yields an exchange between ranks, which the next relies on.
 
         The gradients of ranks are added up, so the loss of each is its share of the sum.
         """
+        network, task, optimizer, scaler, world, max_grad_norm = self.setup
         optimizer.zero_grad(set_to_none=True)
         counts, gradients = window_counts(task, window), self.gradients
         terms, losses = [], []

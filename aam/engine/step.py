@@ -122,12 +122,6 @@ def take_parts(parts: StepParts) -> StepOutcome:
         exchange()
 
 
-def whole_step(*arguments: Any) -> StepParts:
-    """Take a step by `train_step` as one part, between which nothing is exchanged."""
-    yield from ()
-    return train_step(*arguments)
-
-
 def train_step(
     network: nn.Module,
     window: Sequence[MicroBatch],
@@ -159,6 +153,30 @@ def train_step(
     return StepOutcome(
         sum_terms(terms), optimizer_step(task, optimizer, scaler, nonfinite, max_grad_norm)
     )
+
+
+class StepSetup(NamedTuple):
+    """What all steps of a training share: the parameters of `train_step` except the window."""
+
+    network: nn.Module
+    task: Task
+    optimizer: Optimizer
+    scaler: Scaler = UNSCALED
+    world: World = SINGLE
+    max_grad_norm: float = 1.0
+
+    def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
+        """Take one step of the optimizer, eagerly."""
+        return train_step(window=window, **self._asdict())
+
+    def parts(self, window: Sequence[MicroBatch]) -> StepParts:
+        """Take one step as a single part, without an exchange between ranks."""
+        yield from ()
+        return self.take(window)
+
+
+# What takes a step on a window: `StepSetup.take`, or its equal by graphs or on several ranks.
+TakeStep = Callable[[Sequence[MicroBatch]], StepOutcome]
 
 
 def nonfinite_flag(losses: list[Tensor]) -> Tensor:
@@ -324,8 +342,16 @@ class Snapshot:
 class StepRunner:
     """Runs single steps of a task outside a run and keeps their losses.
 
-    With several ranks each of them takes every step: `take_step` has the parameters of
-    `train_step`.
+    With several ranks each of them takes every step.
+
+    Attributes
+    ----------
+    task, optimizer, scaler, max_grad_norm, world
+        As those of `StepSetup`.
+    losses : list of tensor
+        The loss of each step.
+    take_step : callable, optional
+        What takes a step; `StepSetup.take` without it.
     """
 
     task: Task
@@ -334,7 +360,7 @@ class StepRunner:
     max_grad_norm: float = 1.0
     losses: list[Tensor] = field(default_factory=list)
     world: World = SINGLE
-    take_step: Callable[..., StepOutcome] = train_step
+    take_step: TakeStep | None = None
 
     @property
     def device(self) -> torch.device:
@@ -346,6 +372,12 @@ class StepRunner:
         """The model of the task."""
         return self.task.model
 
+    @property
+    def setup(self) -> StepSetup:
+        """What the steps have in common."""
+        task, optimizer = self.task, self.optimizer
+        return StepSetup(task.network, task, optimizer, self.scaler, self.world, self.max_grad_norm)
+
     def step(self, batch: Any, number: int = 0) -> None:
         """Take one step on one batch; `number` names it for the task."""
         outcome = self.step_on(self.task.prepare(batch, number), number)
@@ -354,9 +386,8 @@ class StepRunner:
 
     def step_on(self, prepared: Any, number: int = 0) -> StepOutcome:
         """Take one step on a prepared batch."""
-        window, task = [MicroBatch(prepared, number)], self.task
-        arguments = (task, self.optimizer, self.scaler, self.world, self.max_grad_norm)
-        return self.take_step(task.network, window, *arguments)
+        take = self.take_step or self.setup.take
+        return take([MicroBatch(prepared, number)])
 
     def peak_bytes(self, batch: Any) -> int:
         """Return the peak bytes of two steps on a batch, those of the optimizer included."""

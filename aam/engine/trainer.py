@@ -32,10 +32,9 @@ from aam.engine.step import (
     MicroBatch,
     RunningMeans,
     StepOutcome,
+    StepSetup,
     load_optimizer_state,
     optimizer_state,
-    train_step,
-    whole_step,
 )
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
@@ -98,9 +97,9 @@ class Trainer:
         Precision and parallelism.
     world : World
         The ranks that train together.
-    on_record : callable
+    on_record : callable, optional
         Takes a record of each step and of each epoch.
-    after_step : callable
+    after_step : callable, optional
         Called with the trainer where its state may be saved: after each step, or where ranks train
         different parameters after each `LOG_STEPS`.
     """
@@ -109,8 +108,8 @@ class Trainer:
     options: TrainingOptions
     runtime: RunConfig
     world: World = SINGLE
-    on_record: Callable[[Record], object] = dict
-    after_step: Callable[[Trainer], object] = id
+    on_record: Callable[[Record], object] | None = None
+    after_step: Callable[[Trainer], object] | None = None
 
     def __post_init__(self) -> None:
         task, options = self.task, self.options
@@ -123,7 +122,9 @@ class Trainer:
             self.network = parallelize(task.network, self.runtime, self.step_world, task.blocks())
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = task.configure_optimizer(options)
-        self.take: Callable[..., StepOutcome] = self._steps()
+        setup = (self.scaler, self.step_world, options.max_grad_norm)
+        self.setup = StepSetup(self.network, task, self.optimizer, *setup)
+        self.steps = self._steps()
         epoch_steps = math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
         self.total_steps = epoch_steps * options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if options.ema_decay > 0 else {}
@@ -136,20 +137,19 @@ class Trainer:
         # Of the losses in this epoch and since the last record.
         self.means = {name: RunningMeans(task.loss_names) for name in ("epoch", "recent")}
 
-    def _steps(self) -> Callable[..., StepOutcome]:
-        """Return what takes a step: in graphs, or as several ranks do, or both."""
-        task, is_joint = self.task, self.task.shares_vectors
-        rank_steps = RankSteps(task) if is_joint else None
+    def _steps(self) -> StepSetup | RankSteps | CapturedSteps:
+        """Return what takes the steps: eager, as several ranks do, in graphs, or the last two."""
+        is_joint = self.task.shares_vectors
+        steps = RankSteps(self.setup) if is_joint else self.setup
         may_capture = self.device.type == "cuda" and not self.runtime.no_capture
         if may_capture and (is_joint or self.world.size == 1):
-            parts = whole_step if rank_steps is None else rank_steps.parts
-            return CapturedSteps(task, self.optimizer, parts, self.step_world)
-        return train_step if rank_steps is None else rank_steps
+            return CapturedSteps(self.setup, steps.parts)
+        return steps
 
     def path(self) -> str:
         """Path that the steps take, in words: captured, compiled or eager, and why."""
-        if isinstance(self.take, CapturedSteps):
-            reason = self.take.obstacle(self.options, self.scaler)
+        if isinstance(self.steps, CapturedSteps):
+            reason = self.steps.obstacle(self.options)
         elif self.task.shares_vectors:
             reason = f"{self.step_world.size} ranks exchange vectors and gradients once in a step"
         elif self.step_world.size > 1:
@@ -240,7 +240,8 @@ class Trainer:
             progress.seconds = time.perf_counter() - started
             self.speed.add(progress.samples - samples, progress.seconds - seconds)
             self._record_step(rate)
-            if not self.task.steps_alone or progress.step % LOG_STEPS == 0:
+            may_save = not self.task.steps_alone or progress.step % LOG_STEPS == 0
+            if may_save and self.after_step is not None:
                 self.after_step(self)
         self._read_pending()
         self._gather_weights()
@@ -256,8 +257,7 @@ class Trainer:
         rate = task.learning_rate(options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
-        how = self.optimizer, self.scaler, self.step_world, options.max_grad_norm
-        outcome = self.take(self.network, window, task, *how)
+        outcome = self.steps.take(window)
         weights = self.model.state_dict() if self.average else {}
         for name, value in self.average.items():
             if value.is_floating_point():
@@ -288,7 +288,8 @@ class Trainer:
             self._read_pending()
             record |= self._mean_losses("recent")
             self.means["recent"] = RunningMeans(self.task.loss_names)
-        self.on_record(record)
+        if self.on_record is not None:
+            self.on_record(record)
 
     def _read_pending(self) -> None:
         """Read whether the last step was finite; if not, end the run.
@@ -333,8 +334,9 @@ class Trainer:
             self.best_weights = copy.deepcopy(self.average or self.model.state_dict())
         else:
             progress.stale += 1
-        record = {"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics}
-        self.on_record(record)
+        if self.on_record is not None:
+            record = {"event": "epoch", "epoch": progress.epoch, "best": int(is_better), **metrics}
+            self.on_record(record)
 
 
 def fit(

@@ -150,7 +150,7 @@ def steps_of(
     optimizer, scaler = task.configure_optimizer(config.train), make_scaler(config.runtime, device)
     steps = PretrainingSteps(task, optimizer, scaler, config.train.max_grad_norm, world=world)
     if task.shares_vectors:
-        steps.take_step = RankSteps(task)
+        steps.take_step = RankSteps(steps.setup).take
     return steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.batch import PaddedBatch
-from aam.device.distributed import SINGLE
 from aam.device.measure import held_memory, memory_limit
 from aam.device.platform import Facts
 from aam.device.precision import resolve_precision
 from aam.engine.capture import WARM_UP_STEPS, CapturedSteps
-from aam.engine.step import MicroBatch, Snapshot, StepOutcome, StepRunner, train_step
+from aam.engine.step import MicroBatch, Snapshot, StepRunner, TakeStep
 from aam.errors import RunError
 from aam.options import configured
 from aam.training.decisions import PretrainingSteps, batch_of_most_asvs, make_steps
@@ -43,8 +42,6 @@ CONFIGS: dict[str, NetworkOptions] = {
     "FineTuneConfig": FineTuneConfig(),
 }
 
-TakeStep = Callable[..., StepOutcome]
-
 
 def run_steps(
     steps: StepRunner, take: TakeStep, batches: Sequence[Any], rounding: float = 0.0
@@ -65,8 +62,7 @@ def run_steps(
             for group, rate in zip(steps.optimizer.param_groups, rates, strict=True):
                 group["lr"] = share * rate
             window = [MicroBatch(task.prepare(batch, number), number)]
-            arguments = (task, steps.optimizer, steps.scaler, SINGLE, steps.max_grad_norm)
-            take(task.network, window, *arguments)
+            take(window)
         return before.moved()
     finally:
         before.restore()
@@ -113,7 +109,9 @@ def run_eager(steps: StepRunner, batches: Sequence[Any], rounding: float) -> Eag
         The weights do not move, are not finite, or differ too much to judge other steps by.
     """
     begin = Snapshot(steps.model, steps.optimizer, steps.device).values
-    end, *others = (run_steps(steps, train_step, batches, share) for share in (0.0, 0.0, rounding))
+    end, *others = (
+        run_steps(steps, steps.setup.take, batches, share) for share in (0.0, 0.0, rounding)
+    )
     movement = _norm(end, begin)
     if not 0 < movement < math.inf:
         raise RunError(f"eager steps move the weights by {movement:g}")
@@ -215,7 +213,7 @@ def try_steps(
         task.compile_losses(compiler)
     least = COMPILED_LIMIT if compiler else LEAST_LIMIT
     if not captured:
-        return check_steps(steps, train_step, batches, eager, least)
+        return check_steps(steps, steps.setup.take, batches, eager, least)
     return check_captured(steps, batches, eager, least)
 
 
@@ -229,18 +227,17 @@ def check_captured(
     RunError
         The weights differ, nothing could be captured, or the memory is above the limit.
     """
-    task, device = steps.task, steps.device
-    take = CapturedSteps(task, steps.optimizer)
+    device, captured = steps.device, CapturedSteps(steps.setup)
     # This trial is the check, and a shape that fails ends it.
-    take.is_right, take.falls_back = True, False
-    facts = check_steps(steps, take, batches, eager, least)
-    if not take.graphs:
+    captured.is_right, captured.falls_back = True, False
+    facts = check_steps(steps, captured.take, batches, eager, least)
+    if not captured.graphs:
         raise RunError("no batch has a constant shape")
     held, limit = held_memory(device), memory_limit(device, MEMORY_SHARE)
     if held > limit:
         memory = f"{held / 1e9:.1f} GB of the {limit / 1e9:.1f} GB that may be held"
-        raise RunError(f"eager steps and {len(take.graphs)} graphs together need {memory}")
-    return {**facts, "graphs": len(take.graphs), "held_bytes": held, "limit_bytes": limit}
+        raise RunError(f"eager steps and {len(captured.graphs)} graphs together need {memory}")
+    return {**facts, "graphs": len(captured.graphs), "held_bytes": held, "limit_bytes": limit}
 
 
 def steps_for(device: torch.device, config: Facts, kind: str) -> PretrainingSteps:

@@ -13,7 +13,6 @@ import torch
 from aam.cli import main
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.data.loader import rarefied_batch
-from aam.device.distributed import SINGLE
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch
 from aam.model.aam import HeadConfig
@@ -68,12 +67,11 @@ def test_steps_are_captured_and_right(simulate_study):
         data=data, model=model, train=TrainConfig(batch_size=8), runtime=runtime
     )
     steps = make_steps(config)
-    taken = CapturedSteps(steps.task, steps.optimizer)
+    taken = CapturedSteps(steps.setup)
     for epoch in range(4):
         for number, batch in enumerate(steps.task.batches(epoch, 0)):
             window = [MicroBatch(steps.task.prepare(batch, number), number)]
-            arguments = (steps.task, steps.optimizer, steps.scaler, SINGLE, 1.0)
-            outcome = taken(steps.task.network, window, *arguments)
+            outcome = taken.take(window)
     assert taken.is_right, "the captured steps differ, or could not be captured"
     assert taken.graphs
     assert not outcome.nonfinite.item()

@@ -7,13 +7,11 @@ import contextlib
 import pytest
 import torch
 
-from aam.device.distributed import SINGLE
-from aam.device.precision import make_scaler
 from aam.engine import capture
 from aam.engine.capture import CapturedSteps, StepOutcome, capture_into, check_memory
-from aam.engine.step import MicroBatch
+from aam.engine.step import MicroBatch, StepSetup
+from aam.engine.task import Task
 from aam.errors import InputError
-from aam.options import RuntimeConfig
 from tests.engine.conftest import Doubling, options
 from tests.graphs import Graph, device_state, graph, stand_in
 
@@ -26,7 +24,8 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_fits():
         check_memory(gigabyte, 5 * gigabyte, 0.5, 64, 5 * gigabyte)
 
 
-SCALER = make_scaler(RuntimeConfig(), torch.device("cpu"))
+def setup_of(task: Task) -> StepSetup:
+    return StepSetup(task.model, task, task.configure_optimizer(options()))
 
 
 class Shaped(Doubling):
@@ -40,7 +39,7 @@ class Shaped(Doubling):
 def steps(monkeypatch):
     """Captured steps whose graphs are a list of the sizes that were replayed, and eager steps."""
     task = Shaped()
-    made = CapturedSteps(task, task.configure_optimizer(options()))
+    made = CapturedSteps(setup_of(task))
     made.is_right = True
     sizes = {"captured": [], "replayed": [], "measured": []}
     outcome = StepOutcome({}, torch.tensor(False))
@@ -63,9 +62,8 @@ def steps(monkeypatch):
 
 def test_each_shape_is_captured_once_after_a_step_that_is_not(steps):
     made, sizes = steps
-    arguments = (made.task, made.optimizer, SCALER, SINGLE, 1.0)
     for size in (1, 1, 1, 1, 1, 2, 2, 4, 4, 2, 1):
-        made(made.task.model, [MicroBatch(torch.ones(size, 3), 0)], *arguments)
+        made.take([MicroBatch(torch.ones(size, 3), 0)])
     assert sizes["captured"] == [1, 2]
     assert sizes["replayed"] == [1, 1, 2, 2, 1]
     assert sizes["measured"] == [1, 1, 1, 2]
@@ -75,7 +73,7 @@ def test_accumulated_batches_are_not_captured(steps):
     made, sizes = steps
     window = [MicroBatch(torch.ones(1, 3), number) for number in range(2)]
     for _ in range(5):
-        made(made.task.model, window, made.task, made.optimizer, SCALER, SINGLE, 1.0)
+        made.take(window)
     assert not sizes["replayed"]
 
 
@@ -108,11 +106,11 @@ def taken(monkeypatch):
 
     def take(sizes, task=None, **changes):
         task = task or Fixed()
-        made = CapturedSteps(task, task.configure_optimizer(options()), **changes)
+        made = CapturedSteps(setup_of(task), **changes)
         for number, size in enumerate(sizes):
             seed = torch.Generator().manual_seed(number)
             window = [MicroBatch(torch.randn(size, 3, generator=seed), number)]
-            made(task.model, window, task, made.optimizer, SCALER, SINGLE, 1.0)
+            made.take(window)
         return made
 
     return take
@@ -134,7 +132,7 @@ def test_what_the_probe_refuses_is_not_tried(taken):
     made = taken([4] * 8, task)
     assert not made.graphs
     assert made.is_right is None
-    assert made.obstacle(options(), SCALER).startswith("the probe says: its process ended with")
+    assert made.obstacle(options()).startswith("the probe says: its process ended with")
 
 
 def test_a_shape_that_cannot_be_captured_ends_no_run(taken, monkeypatch, caplog):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import UNSCALED
 from aam.engine.ranks import FlatGradients, Message, RankSteps
-from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.engine.step import MicroBatch, StepOutcome, StepSetup, train_step
 from aam.engine.task import Encoded, Task, Terms
 from tests.engine.conftest import options
 
@@ -118,12 +118,18 @@ def advance(parts):
         return None, end.value
 
 
-def take_together(steps: list[RankSteps], optimizers, windows, seats) -> list[StepOutcome]:
-    """Take a step on each rank."""
-    parts = [
-        one.parts(one.task.model, window, one.task, optimizer, UNSCALED, seat, 1.0)
-        for one, optimizer, window, seat in zip(steps, optimizers, windows, seats, strict=True)
+def rank_steps(seats: list[Seat]) -> list[RankSteps]:
+    """Steps of a task of its own on each rank."""
+    tasks = [Distances() for _ in seats]
+    return [
+        RankSteps(StepSetup(task.model, task, task.configure_optimizer(options()), world=seat))
+        for task, seat in zip(tasks, seats, strict=True)
     ]
+
+
+def take_together(steps: list[RankSteps], windows, seats) -> list[StepOutcome]:
+    """Take a step on each rank."""
+    parts = [one.parts(window) for one, window in zip(steps, windows, strict=True)]
     taken = [advance(part) for part in parts]
     while taken[0][1] is None:
         for _ in range(2):
@@ -140,40 +146,38 @@ def test_several_ranks_take_the_step_of_one(samples, batches):
     alone, kept = Distances(), {}
     optimizer = alone.configure_optimizer(options())
     seats = [Seat(rank, len(samples), kept=kept) for rank in range(len(samples))]
-    steps = [RankSteps(Distances()) for _ in seats]
-    optimizers = [one.task.configure_optimizer(options()) for one in steps]
+    steps = rank_steps(seats)
     for number in range(3):
         drawn = [points(10 * number + at, samples) for at in range(batches)]
         whole = [points(10 * number + at, (sum(samples),))[0] for at in range(batches)]
         window = [MicroBatch(batch, at) for at, batch in enumerate(whole)]
         expected = train_step(alone.model, window, alone, optimizer, UNSCALED, SINGLE, 1.0)
         windows = [[MicroBatch(of_ranks[seat.rank], 0) for of_ranks in drawn] for seat in seats]
-        outcomes = take_together(steps, optimizers, windows, seats)
+        outcomes = take_together(steps, windows, seats)
         for name, (total, count) in expected.terms.items():
             shares = [outcome.terms[name] for outcome in outcomes]
             torch.testing.assert_close(sum(share for share, _ in shares), total)
             torch.testing.assert_close(sum(share for _, share in shares), count)
     for one in steps:
-        pairs = zip(one.task.model.parameters(), alone.model.parameters(), strict=True)
+        pairs = zip(one.setup.network.parameters(), alone.model.parameters(), strict=True)
         for weight, other in pairs:
             torch.testing.assert_close(weight, other, rtol=1e-12, atol=1e-14)
     assert alone.model.unused.weight.grad is None
-    assert steps[0].task.model.unused.weight.grad is None
+    assert steps[0].setup.network.unused.weight.grad is None
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_changes_no_weight_on_any():
     kept: dict[int, Tensor] = {}
     seats = [Seat(rank, 2, kept=kept) for rank in range(2)]
-    steps = [RankSteps(Distances()) for _ in seats]
-    optimizers = [one.task.configure_optimizer(options()) for one in steps]
+    steps = rank_steps(seats)
     drawn = points(0, (3, 3))
     broken = drawn[1]._replace(x=torch.full_like(drawn[1].x, torch.inf))
-    before = [weight.clone() for weight in steps[0].task.model.parameters()]
+    before = [weight.clone() for weight in steps[0].setup.network.parameters()]
     windows = [[MicroBatch(drawn[0], 0)], [MicroBatch(broken, 0)]]
-    outcomes = take_together(steps, optimizers, windows, seats)
+    outcomes = take_together(steps, windows, seats)
     assert all(outcome.nonfinite for outcome in outcomes)
     for one in steps:
-        pairs = zip(one.task.model.parameters(), before, strict=True)
+        pairs = zip(one.setup.network.parameters(), before, strict=True)
         assert all(torch.equal(weight, old) for weight, old in pairs)
 
 

@@ -184,6 +184,6 @@ def test_what_keeps_steps_from_being_captured_is_said(changes, precision, shapes
     task, runtime = Doubling(), RunConfig(mixed_precision=precision)
     task.varying_shapes = lambda: shapes
     trainer = Trainer(task, options(**changes), runtime)
-    trainer.take = CapturedSteps(task, trainer.optimizer)
+    trainer.steps = CapturedSteps(trainer.setup)
     expected = f"eager ({reason}" if reason else "captured as graphs, if they pass a check"
     assert trainer.path().startswith(expected)

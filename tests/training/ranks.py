@@ -130,7 +130,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     trainer = Trainer(task, config.train, config.runtime, world)
     if captured and world.size > 1:
         stand_in(pytest.MonkeyPatch())
-        trainer.take = CapturedSteps(task, trainer.optimizer, RankSteps(task).parts, world)
+        trainer.steps = CapturedSteps(trainer.setup, RankSteps(trainer.setup).parts)
     return trainer
 
 
@@ -140,9 +140,9 @@ def run(name: str, world: World, folder: Path) -> None:
     trainer = trainer_of(name, world)
     trainer.on_record = records.append
     fit(trainer, world, folder)
-    if isinstance(trainer.take, CapturedSteps):
-        assert trainer.take.is_right
-        assert [len(step.graphs) for step in trainer.take.graphs.values()][:1] == [3]
+    if isinstance(trainer.steps, CapturedSteps):
+        assert trainer.steps.is_right
+        assert [len(step.graphs) for step in trainer.steps.graphs.values()][:1] == [3]
     if world.is_main:
         (folder / "records.json").write_text(json.dumps(records))
 
@@ -178,9 +178,9 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
 class Off:
     """A step in graphs that moves a weight as no eager step does."""
 
-    def __init__(self, take: CapturedSteps) -> None:
-        self.replay = take._replay
-        self.weight = next(take.task.model.parameters())
+    def __init__(self, steps: CapturedSteps) -> None:
+        self.replay = steps._replay
+        self.weight = next(steps.task.model.parameters())
 
     def __call__(self, *arguments: Any) -> Any:
         """Take the step."""
@@ -198,11 +198,11 @@ def no_graph(*_: Any) -> None:
 def run_with(fault: str, world: World, folder: Path) -> None:
     """Train in graphs with a fault of rank 1 only, and write what each rank made of it."""
     trainer = trainer_of("captured", world, epochs=3)
-    take, patch = trainer.take, pytest.MonkeyPatch()
+    steps, patch = trainer.steps, pytest.MonkeyPatch()
     if world.rank == 1 and fault == "capture":
-        patch.setattr(take, "_capture", no_graph)
+        patch.setattr(steps, "_capture", no_graph)
     elif world.rank == 1 and fault == "gate":
-        patch.setattr(take, "_replay", Off(take))
+        patch.setattr(steps, "_replay", Off(steps))
     elif world.rank == 1:
         patch.setattr("aam.engine.capture.memory_limit", lambda *_: 10**6)
     try:
@@ -210,7 +210,7 @@ def run_with(fault: str, world: World, folder: Path) -> None:
         end = float(sum(value.double().sum() for value in trainer.last_weights.values()))
     except InputError as error:
         end = str(error)
-    facts = {"is_right": take.is_right, "steps": trainer.progress.step, "end": end}
+    facts = {"is_right": steps.is_right, "steps": trainer.progress.step, "end": end}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{world.rank}.json").write_text(json.dumps(facts))
 

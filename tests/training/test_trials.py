@@ -99,17 +99,17 @@ def test_a_learning_rate_in_a_graph_is_found_out(steps, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "fill_", lambda rate, value: rate)
     batches = trial_batches(steps)
     eager = run_eager(steps, batches, ULP)
-    take = CapturedSteps(steps.task, steps.optimizer)
+    take = CapturedSteps(steps.setup)
     take.is_right, take.rates = True, [torch.tensor(1e-5) for _ in take.rates]
     with pytest.raises(RunError, match="the weights differ by"):
-        check_steps(steps, take, batches, eager)
+        check_steps(steps, take.take, batches, eager)
 
 
-def noisy(share: float, *arguments):
+def noisy(share: float, **arguments):
     """Take a step on a device whose sums have other last bits each time."""
-    outcome = train_step(*arguments)
+    outcome = train_step(**arguments)
     with torch.no_grad():
-        for weight in arguments[0].parameters():
+        for weight in arguments["network"].parameters():
             weight.mul_(1 + share * torch.rand_like(weight))
     return outcome
 
@@ -117,7 +117,7 @@ def noisy(share: float, *arguments):
 @pytest.mark.parametrize(("share", "passes"), [(1e-5, True), (3e-5, True), (1.0, False)])
 def test_steps_are_judged_by_how_far_eager_ones_differ(steps, monkeypatch, share, passes):
     """A fixed limit of 1e-4 would refuse what this device always does."""
-    monkeypatch.setattr(trials, "train_step", partial(noisy, share))
+    monkeypatch.setattr("aam.engine.step.train_step", partial(noisy, share))
     seeds = iter(range(9))
     restore = trials.Snapshot.restore
 
@@ -133,9 +133,10 @@ def test_steps_are_judged_by_how_far_eager_ones_differ(steps, monkeypatch, share
         return
     eager = run_eager(steps, batches, ULP)
     assert eager.noise > 1e-4
-    check_steps(steps, partial(noisy, share), batches, eager)
+    check_steps(steps, steps.setup.take, batches, eager)
+    monkeypatch.setattr("aam.engine.step.train_step", partial(noisy, 100 * share))
     with pytest.raises(RunError, match="the weights differ by"):
-        check_steps(steps, partial(noisy, 100 * share), batches, eager)
+        check_steps(steps, steps.setup.take, batches, eager)
 
 
 def test_dropout_draws_anew_in_each_replay(study):
@@ -193,7 +194,6 @@ import torch
 from torch._dynamo import register_backend
 from aam.training.trials import check_steps, run_eager, trial_batches
 from aam.device.probe import describe_error
-from aam.engine.step import train_step
 from tests.data.studies import make_study, random_counts
 from tests.training.test_constant_shape import steps_on
 
@@ -206,7 +206,7 @@ batches = trial_batches(steps)[:2]
 eager = run_eager(steps, batches, 1e-7)
 steps.task.compile_losses("broken")
 try:
-    check_steps(steps, train_step, batches, eager)
+    check_steps(steps, steps.setup.take, batches, eager)
 except Exception as error:
     print(type(error).__name__, "|", describe_error(error))
 torch._dynamo.reset()
