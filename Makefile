@@ -107,7 +107,7 @@ docs: setup ## build the documentation site into docs/build/html; the first time
 pictures: demo ## take the picture of README from the report of the demo (Chromium)
 	$(ENV) docs/pictures.py
 
-results: setup ## train the runs of docs/results.md in demo/results and print its tables (AAM_BENCH_DATA)
+results: setup ## train the runs of the pages in demo/results, and write their figures (AAM_BENCH_DATA)
 	$(ENV) docs/results.py demo/results
 
 RIVAL_RUNS = infants-age infants-delivery mackerel students-braces students-sex adults-sex ibd oral-age \

@@ -1,6 +1,7 @@
-"""Train the runs of docs/results.md and print its tables.
+"""Train the runs whose figures the pages show, and record them in docs/results.json.
 
-``AAM_BENCH_DATA=DATA python docs/results.py FOLDER``. Runs in FOLDER are not trained again.
+``AAM_BENCH_DATA=DATA python docs/results.py FOLDER``. Runs in FOLDER are not trained again. Records
+that no run of this file makes (other machines, earlier versions) stay as they are.
 """
 
 from __future__ import annotations
@@ -8,161 +9,250 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pages import RECORDS, ROOT, read_records, write_pages
 
 DATA = Path(os.environ.get("AAM_BENCH_DATA", "DATA"))
-TABLE = "--table {0}/table.biom --metadata {0}/metadata.tsv"
-ARTIFACTS = (
-    "--table {0}/table.qza --sequences {0}/rep-seqs.qza --tree {0}/rooted-tree.qza "
-    "--metadata {0}/metadata.tsv"
-)
-CHILDREN = f"{TABLE} --tree {{0}}/tree.nwk --group-column host_subject_id"
-DEPTH = "--missing drop --rarefy-depth 1000"
 
-# Task: (metric, study, options).
-TASKS = {
-    "age of infants": ("mae", "infant-age", f"{CHILDREN} --metadata-column month"),
-    "delivery of infants, with their diet": (
-        "auroc",
-        "infant-age",
-        f"{CHILDREN} --metadata-column delivery --categorical-columns diet",
-    ),
-    "body site of mackerel": (
-        "accuracy",
-        "mackerel-type",
-        f"{TABLE} --group-column fish --metadata-column sample_type",
-    ),
-    "braces of students": ("auroc", "braces", f"{TABLE} --metadata-column braces"),
-    "sex of students": ("auroc", "braces", f"{TABLE} --metadata-column sex"),
-    "sex of adults": (
-        "auroc",
-        "qiime2-crc",
-        f"{ARTIFACTS} --group-column subject --metadata-column sex",
-    ),
-    "bowel disease (trap: depth)": (
-        "auroc",
-        "ibd",
-        f"{TABLE} --group-column host_subject_id --metadata-column ibd",
-    ),
-    "age in nine studies (trap: study)": (
+STUDY = "--table {data}/STUDY/table.biom --metadata {data}/STUDY/metadata.tsv"
+CHILDREN = (
+    STUDY.replace("STUDY", "infant-age")
+    + " --tree {data}/infant-age/tree.nwk --group-column host_subject_id"
+)
+STUDENTS = STUDY.replace("STUDY", "braces")
+ADULTS = "--table {tutorial}/table.qza --sequences {tutorial}/rep-seqs.qza"
+PERSONS = f"{ADULTS} --metadata {{tutorial}}/metadata.tsv --group-column subject"
+FIXED = "--missing drop --rarefy-depth 1000 --cv fold"
+EXAMPLE = "--table {example}/table.biom --metadata {example}/metadata.tsv"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command of aam without its output folder.
+
+    `metric` is that of its only target; `shown` are patterns of what pages show of its output;
+    `disease` are the values of a column of the study `cohorts` that it learns from.
+    """
+
+    words: str
+    metric: str = ""
+    shown: tuple[str, ...] = ()
+    disease: tuple[str, ...] = ()
+
+
+def _disease(*values: str) -> Run:
+    words = "train --table {data}/cohorts/table.biom --metadata {runs}/DISEASE.tsv --missing drop "
+    words += "--metadata-column status --study-column study --rarefy-depth 1000"
+    return Run(words, "auroc", disease=values)
+
+
+RESULT = r"(?ms)^(?:month|sex): .*?(?=\n  note|\nwarning|\nreport)"
+TABLE = r"(?ms)^ +Mantel  share.*?richness .*?$"
+
+# Runs by the name of their record.
+RUNS = {
+    "demo": Run(
+        f"train {EXAMPLE} --tree {{example}}/tree.nwk --metadata-column month "
+        "--group-column host_subject_id --rarefy-depth 1000",
         "mae",
-        "oral-age",
-        f"{TABLE} --metadata-column age --batch-column study",
+        (RESULT,),
     ),
+    "demo-folds": Run(
+        f"train {EXAMPLE} --tree {{example}}/tree.nwk --metadata-column month "
+        "--group-column host_subject_id --rarefy-depth 1000 --dry-run",
+        shown=(r"(?m)^fold 0 .*",),
+    ),
+    "demo-explain": Run(
+        f"explain --model {{runs}}/demo {EXAMPLE} --taxonomy {{example}}/taxonomy.tsv",
+        shown=(
+            r"month: \d+ of \d+ tested ASVs stand out in \d+ held-out samples",
+            r"\d+ of \d+ tested taxa \(genus\), sums over ASVs, stand out(?:: [^;.]*;)?",
+        ),
+    ),
+    "demo-audit": Run(
+        "audit {example}/table.biom {example}/metadata.tsv --metadata-column month "
+        "--group-column host_subject_id",
+        shown=(r"(?ms)^column .*?^sex .*?$",),
+    ),
+    "adults-pretrain": Run(
+        f"pretrain {PERSONS} --tree {{tutorial}}/rooted-tree.qza --test-size 0.2 "
+        "--rarefy-depth 1000 --epochs 4",
+        shown=(TABLE,),
+    ),
+    "adults": Run(
+        f"train {PERSONS} --metadata-column sex --split {{runs}}/adults-pretrain/split.tsv "
+        "--pretrained-encoder {runs}/adults-pretrain/model --rarefy-depth 1000 --epochs 3",
+        "auroc",
+        (RESULT,),
+    ),
+    "adults-cv": Run(f"train {PERSONS} --metadata-column sex --rarefy-depth 1000 --cv 5", "auroc"),
+    "adults-explain": Run(
+        f"explain --model {{runs}}/adults {ADULTS} --metadata {{tutorial}}/metadata.tsv "
+        "--taxonomy {tutorial}/taxonomy.qza",
+        shown=(
+            r"sex: \d+ of \d+ tested ASVs stand out in \d+ held-out samples",
+            r"\d+ of \d+ tested taxa \(genus\), sums over ASVs, stand out",
+        ),
+    ),
+    "infants-age": Run(f"train {CHILDREN} --metadata-column month {FIXED}", "mae"),
+    "infants-delivery": Run(
+        f"train {CHILDREN} --metadata-column delivery --categorical-columns diet {FIXED}", "auroc"
+    ),
+    "infants-sex": Run(f"train {CHILDREN} --metadata-column sex {FIXED}", "auroc"),
+    "mackerel": Run(
+        f"train {STUDY.replace('STUDY', 'mackerel-type')} --group-column fish "
+        f"--metadata-column sample_type {FIXED}",
+        "accuracy",
+    ),
+    "students-braces": Run(f"train {STUDENTS} --metadata-column braces {FIXED}", "auroc"),
+    "students-sex": Run(f"train {STUDENTS} --metadata-column sex {FIXED}", "auroc"),
+    "adults-sex": Run(
+        "train --table {data}/qiime2-crc/table.qza --sequences {data}/qiime2-crc/rep-seqs.qza "
+        "--tree {data}/qiime2-crc/rooted-tree.qza --metadata {data}/qiime2-crc/metadata.tsv "
+        f"--group-column subject --metadata-column sex {FIXED}",
+        "auroc",
+    ),
+    "ibd": Run(
+        f"train {STUDY.replace('STUDY', 'ibd')} --group-column host_subject_id "
+        f"--metadata-column ibd {FIXED}",
+        "auroc",
+    ),
+    "oral-age": Run(
+        f"train {STUDY.replace('STUDY', 'oral-age')} --metadata-column age --batch-column study "
+        f"{FIXED}",
+        "mae",
+    ),
+    "new-ibd": _disease(
+        "IBD_Crohn_disease", "IBD_Ulcerative_Colitis", "IBD_Inflammtory_bowel_disease"
+    ),
+    "new-parkinson": _disease("Parkinson"),
+    "new-obesity": _disease("Obesity"),
+    "new-ibs": _disease("Irritable_bowel_syndrom"),
+    "new-autism": _disease("Autism"),
+    "new-schizophrenia": _disease("Schizophrenia"),
+    "new-gastroenteritis": _disease("Gastroenteritis"),
 }
 
-# Disease: its values in the column `disease` of `cohorts`.
-DISEASES = {
-    "inflammatory bowel disease": (
-        "IBD_Crohn_disease",
-        "IBD_Ulcerative_Colitis",
-        "IBD_Inflammtory_bowel_disease",
-    ),
-    "Parkinson's disease": ("Parkinson",),
-    "obesity": ("Obesity",),
-    "irritable bowel syndrome": ("Irritable_bowel_syndrom",),
-    "autism": ("Autism",),
-    "schizophrenia": ("Schizophrenia",),
-    "gastroenteritis": ("Gastroenteritis",),
-}
 
-LINEAR, TREES = "linear model of presence", "extra trees on presence"
-FIELD_DEFAULT = "random forest on counts, as q2-sample-classifier"
-GUESSES = ("the training median", "the majority class")
-DEPTH_AND_RICHNESS = "depth and richness alone"
-TRIVIAL = (
-    *GUESSES,
-    DEPTH_AND_RICHNESS,
-    "depth alone",
-    "richness alone",
-    "covariates alone",
-    "the study's median",
-)
+def commit() -> str:
+    """The last commit that changed the package; with a plus where files differ from it."""
+
+    def git(*words: str) -> str:
+        command = ["git", *words, "--", "aam"]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("log", "-1", "--format=%h", "--abbrev=8").strip() + ("+" if changed else "")
 
 
-def train(options: str, output: Path) -> Mapping[str, Any]:
-    """The only target in metrics.json of a run; `output` is trained if it has none."""
-    result = output / "metrics.json"
-    if not result.is_file():
-        words = ["-m", "aam", "train", *shlex.split(options), "--output-dir", str(output)]
-        print(shlex.join(words), file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, *words], check=True)
-    (target,) = json.loads(result.read_text())["targets"].values()
-    return dict(target)
+def run(name: str, folder: Path) -> dict[str, Any]:
+    """Run a command unless its output is there, and return what is kept of it.
+
+    The time, the commit and the machine are written next to the run when it ends.
+    """
+    words, log, facts = RUNS[name].words, folder / f"{name}.log", folder / f"{name}.json"
+    if not facts.is_file():
+        places = {"data": DATA, "runs": folder}
+        places |= {"example": ROOT / "examples/infant-age"}
+        places |= {"tutorial": ROOT / "docs/tutorial/qiime2-crc"}
+        given = words.replace("DISEASE", name).format_map(places)
+        output = [] if given.startswith("audit") else ["--output-dir", str(folder / name)]
+        print(name, file=sys.stderr, flush=True)
+        if RUNS[name].disease:
+            write_disease(folder / f"{name}.tsv", RUNS[name].disease)
+        with log.open("w") as printed:
+            command = [sys.executable, "-m", "aam", *shlex.split(given), *output]
+            subprocess.run(command, check=True, cwd=ROOT, stdout=printed, stderr=printed)
+        facts.write_text(json.dumps({"commit": commit(), "date": today(), "machine": machine()}))
+    public = {"data": "DATA", "runs": "RUNS", "example": "examples/infant-age"}
+    public |= {"tutorial": "docs/tutorial/qiime2-crc"}
+    command = f"aam {words.replace('DISEASE', name).format_map(public)}"
+    values = values_of(folder / name, RUNS[name].metric) if RUNS[name].metric else {}
+    if RUNS[name].shown:
+        values["printed"] = excerpt(log.read_text(encoding="utf-8"), RUNS[name].shown)
+    return {"command": command, **json.loads(facts.read_text()), "values": values}
 
 
-def text(value: float | None) -> str:
-    """A metric with three digits below 1 and two from 1 on."""
-    if value is None:
-        return "-"
-    return "<0.001" if value < 0.0005 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
+def today() -> str:
+    """The date."""
+    return pd.Timestamp.now("UTC").date().isoformat()
 
 
-def with_p(value: float | None, test: Mapping[str, Any] | None) -> str:
-    """A metric with the corrected p-value of the model's difference from it."""
-    return "-" if value is None or test is None else f"{text(value)} ({text(test['corrected_p'])})"
+def machine() -> str:
+    """The processor and the number of threads."""
+    import torch
+
+    from aam.device.platform import device_name
+
+    return device_name(torch.device("cpu"))
 
 
-def task_row(name: str, folder: Path) -> str:
-    """The row of a task: the model, its members, the best strong baseline and trivial ones."""
-    metric, study, options = TASKS[name]
-    words = f"{options.format(DATA / study)} {DEPTH} --cv fold"
-    target = train(words, folder / name.split(" (")[0].replace(" ", "-").replace(",", ""))
-    model = target["metrics"][metric]
-    values = {name: baseline[metric] for name, baseline in target["baselines"].items()}
-    strong = {name: value for name, value in values.items() if name not in TRIVIAL}
-    best = (min if metric == "mae" else max)(strong, key=strong.__getitem__, default="")
-    guessing = next(name for name in values if name in GUESSES)
-    cells = [
-        f"{name}, {metric.upper() if metric != 'accuracy' else metric}",
-        f"{text(model['value'])} ({text(model['low'])} to {text(model['high'])})",
-        with_p(values.get(FIELD_DEFAULT), target["tests"].get(FIELD_DEFAULT)),
-        text(values.get(LINEAR)),
-        text(values.get(TREES)),
-        f"{text(values[best])} ({'q2' if best == FIELD_DEFAULT else best})" if best else "-",
-        text(values.get(DEPTH_AND_RICHNESS)),
-        text(values[guessing]),
-    ]
-    return f"| {' | '.join(cells)} |"
+def write_disease(path: Path, values: tuple[str, ...]) -> None:
+    """Write the metadata of the samples of one disease in the study `cohorts`."""
+    metadata = pd.read_csv(DATA / "cohorts" / "metadata.tsv", sep="\t", dtype=str)
+    metadata[metadata["disease"].isin(values)].to_csv(path, sep="\t", index=False)
 
 
-def disease_row(name: str, folder: Path) -> str:
-    """The row of a disease: AUROC in studies that were held out whole, and its mean."""
-    study = DATA / "cohorts"
-    metadata = pd.read_csv(study / "metadata.tsv", sep="\t", dtype=str)
-    path = folder / f"{DISEASES[name][-1]}.tsv"
-    metadata[metadata["disease"].isin(DISEASES[name])].to_csv(path, sep="\t", index=False)
-    options = f"--table {study}/table.biom --metadata {path} --metadata-column status"
-    target = train(f"{options} --study-column study {DEPTH}", path.with_suffix(""))
-    values = pd.Series(
-        {study: part["auroc"] for study, part in target["parts"]["study"].items()}
-    ).dropna()
-    studies = ", ".join(f"{study} {text(value)}" for study, value in values.items())
-    return f"| {name} | {len(values)} | {text(values.mean())} | {studies} |"
+def excerpt(printed: str, patterns: tuple[str, ...]) -> list[str]:
+    """The lines of an output that pages show; "..." stands for what is left out between them."""
+    found = [re.search(pattern, printed) for pattern in patterns]
+    missing = [pattern for pattern, match in zip(patterns, found, strict=True) if match is None]
+    if missing:
+        sys.exit(f"not in the output: {missing}")
+    return " ...\n".join(match[0] for match in found if match is not None).splitlines()
+
+
+def values_of(folder: Path, metric: str) -> dict[str, Any]:
+    """The figures of the only target of a run: metric, baselines, their p, parts, and audit."""
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    (target,) = metrics["targets"].values()
+
+    def of_metric(parts: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: part[metric] for name, part in parts.items() if part.get(metric) is not None}
+
+    values = {"metric": metric, **target["metrics"][metric]}
+    values["baselines"] = of_metric(target["baselines"])
+    values["p"] = {name: test["corrected_p"] for name, test in target["tests"].items()}
+    values["verdict"] = target["verdict"][0]
+    for part in target["parts"].values():
+        values["parts"] = of_metric(part)
+    values["audit"] = {
+        row["column"]: {"random": row["random"], "split": row["split"]}
+        for row in target.get("audit", [])
+        if row["kind"] in ("identity", "reads")
+    }
+    return dict(rounded(values))
+
+
+def rounded(value: Any) -> Any:
+    """Nested numbers with six digits."""
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def main() -> None:
-    """Train the runs that are missing and print the tables."""
-    parser = argparse.ArgumentParser(description="Train the runs of docs/results.md.")
+    """Train the runs that are missing, record all, and fill the pages."""
+    parser = argparse.ArgumentParser(description="Train the runs of the pages and record them.")
     parser.add_argument("folder", type=Path, help="Folder of the runs.")
-    folder = parser.parse_args().folder.absolute()
+    parser.add_argument("--only", nargs="+", default=[*RUNS], metavar="NAME", help="Their names.")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    print(
-        "| task, metric | aam | q2 (p) | linear model | trees | best strong baseline "
-        "| depth and richness | guessing |\n" + "|---" * 8 + "|"
-    )
-    for name in TASKS:
-        print(task_row(name, folder), flush=True)
-    print("\n| disease | studies | mean AUROC | AUROC of each study |\n|---|---|---|---|")
-    for name in DISEASES:
-        print(disease_row(name, folder), flush=True)
+    for name in options.only:
+        records = {**read_records(), name: run(name, folder)}
+        text = json.dumps(dict(sorted(records.items())), indent=1, ensure_ascii=False)
+        RECORDS.write_text(f"{text}\n", encoding="utf-8")
+    write_pages()
 
 
 if __name__ == "__main__":

@@ -249,13 +249,6 @@ def of_docs(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def test_results_has_every_row_that_make_results_prints():
-    results = of_docs("results")
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
-    missing = [name for name in (*results.TASKS, *results.DISEASES) if f"\n| {name}" not in page]
-    assert not missing, missing
-
-
 def test_make_has_every_target_and_variable_that_a_page_names():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = " ".join(re.findall(r"(?m)^([a-z][a-z -]+):", makefile)).split()

@@ -1,0 +1,328 @@
+"""Fill the figures of the pages from docs/results.json: ``python docs/pages.py``.
+
+A place of a page is ``<!--=NAME-->TEXT<!--/-->``, which readers of the page do not see. Its text is
+the figure of that name: one of `TABLES`, or the path of a value in docs/results.json. A path such
+as ``demo.low`` may end with a format, as in ``demo.low:.1f``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "docs" / "results.json"
+
+PLACE = re.compile(r"(<!--=(.+?)-->)(.*?)(<!--/-->)", re.DOTALL)
+
+NUMBER_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+Values = Mapping[str, Any]
+
+
+def pages() -> list[Path]:
+    """The pages that may have figures; decision records are history and have none."""
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in found if not {"adr", "build"} & set(page.parts)]
+
+
+def read_records() -> dict[str, Any]:
+    """The records by name: each has a command, a commit, a date, a machine, and values."""
+    records = json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.is_file() else {}
+    return dict(records)
+
+
+def read_values() -> dict[str, Any]:
+    """The values of each record, of its file if it names one, with its commit and date."""
+    values = {}
+    for name, record in read_records().items():
+        own = record.get("values", {})
+        if "file" in record:
+            own = json.loads((ROOT / record["file"]).read_text(encoding="utf-8"))
+        if "baselines" in own:
+            best = best_strong(own)
+            own = {**own, "best": {"name": best, "value": own["baselines"].get(best)}}
+        values[name] = {**record, **own}
+    return {**values, "derived": derived(values)}
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+def text(value: object, form: str = "") -> str:
+    """A value as pages show it: numbers with three digits below 1 and two from 1 on."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    if form == "word":
+        return NUMBER_WORDS[int(str(value))]
+    if form:
+        return format(value, form).replace("%", " %")
+    if isinstance(value, int):
+        return f"{value:,}"
+    number = float(str(value))
+    return "<0.001" if 0 < number < 0.0005 else f"{number:.3f}" if number < 1 else f"{number:.2f}"
+
+
+def interval(values: Values) -> str:
+    """A value with its limits."""
+    return f"{text(values['value'])} ({text(values['low'])} to {text(values['high'])})"
+
+
+def table(header: str, rows: list[list[str]]) -> str:
+    """A table of Markdown; `header` has its titles between bars."""
+    lines = [header, "|---" * (header.count("|") - 1) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+# --- runs of one study ---------------------------------------------------------------------------
+
+LINEAR, TREES = "linear model of presence", "extra trees on presence"
+FIELD_DEFAULT = "random forest on counts, as q2-sample-classifier"
+GUESSES = ("the training median", "the majority class")
+DEPTH_AND_RICHNESS = "depth and richness alone"
+TRIVIAL = (
+    *GUESSES,
+    DEPTH_AND_RICHNESS,
+    "depth alone",
+    "richness alone",
+    "covariates alone",
+    "the study's median",
+)
+
+# Names of tasks by record; the first five are the benchmark.
+BENCHMARK = {
+    "infants-age": "age of infants",
+    "infants-delivery": "delivery of infants, with their diet",
+    "mackerel": "body site of mackerel",
+    "students-braces": "braces of students",
+    "adults-sex": "sex of adults",
+}
+TASKS = {
+    **BENCHMARK,
+    "students-sex": "sex of students",
+    "infants-sex": "sex of infants (little to find)",
+    "ibd": "bowel disease (trap: depth)",
+    "oral-age": "age in nine studies (trap: study)",
+}
+DISEASES = {
+    "new-ibd": "inflammatory bowel disease",
+    "new-parkinson": "Parkinson's disease",
+    "new-obesity": "obesity",
+    "new-ibs": "irritable bowel syndrome",
+    "new-autism": "autism",
+    "new-schizophrenia": "schizophrenia",
+    "new-gastroenteritis": "gastroenteritis",
+}
+METRICS = {"mae": "MAE", "auroc": "AUROC", "accuracy": "accuracy"}
+
+
+def error(run: Values, value: float) -> float:
+    """What a metric lacks to perfect."""
+    return value if run["metric"] == "mae" else 1 - value
+
+
+def is_better(run: Values, rival: str) -> bool:
+    """Whether a run is shown to be better than a baseline."""
+    p = run["p"].get(rival)
+    better = error(run, run["value"]) < error(run, run["baselines"].get(rival, run["value"]))
+    return better and p is not None and p <= 0.05
+
+
+def best_strong(run: Values) -> str:
+    """The name of the best strong baseline; empty without any."""
+    strong = [name for name in run["baselines"] if name not in TRIVIAL]
+    return min(strong, key=lambda name: error(run, run["baselines"][name]), default="")
+
+
+def tasks(values: Values) -> str:
+    """All tasks: the model, its members, the best strong baseline and trivial ones."""
+    rows = []
+    for name, title in TASKS.items():
+        run = values[name]
+        baselines, best = run["baselines"], best_strong(run)
+        q2, p = baselines.get(FIELD_DEFAULT), run["p"].get(FIELD_DEFAULT)
+        best_name = "q2" if best == FIELD_DEFAULT else best
+        guess = next(baselines[guess] for guess in GUESSES if guess in baselines)
+        rows.append(
+            [
+                f"{title}, {METRICS[run['metric']]}",
+                interval(run),
+                f"{text(q2)} ({text(p)})" if q2 is not None else "-",
+                text(baselines.get(LINEAR)),
+                text(baselines.get(TREES)),
+                f"{text(baselines[best])} ({best_name})" if best else "-",
+                text(baselines.get(DEPTH_AND_RICHNESS)),
+                text(guess),
+            ]
+        )
+    header = "| task, metric | aam | q2 (p) | linear model | trees | best strong baseline "
+    return table(f"{header}| depth and richness | guessing |", rows)
+
+
+def benchmark(values: Values) -> str:
+    """The five tasks of README."""
+    rows = []
+    for name, title in BENCHMARK.items():
+        run = values[name]
+        star = " *" if is_better(run, FIELD_DEFAULT) else ""
+        metric = "mean error, months" if run["metric"] == "mae" else METRICS[run["metric"]]
+        title += " (other folds than the demo)" if name == "infants-age" else ""
+        rivals = [text(run["baselines"][rival]) for rival in (FIELD_DEFAULT, LINEAR, TREES)]
+        rows.append([title, metric, f"{text(run['value'])}{star}", *rivals])
+    return table("| task | metric | aam | q2-sample-classifier | linear model | trees |", rows)
+
+
+def diseases(values: Values) -> str:
+    """All diseases: AUROC of each study that was held out whole, and the mean."""
+    rows = []
+    for name, title in DISEASES.items():
+        parts = values[name]["parts"]
+        studies = ", ".join(f"{study} {text(value)}" for study, value in parts.items())
+        rows.append([title, str(len(parts)), text(mean(parts)), studies])
+    return table("| disease | studies | mean AUROC | AUROC of each study |", rows)
+
+
+def new_studies(values: Values) -> str:
+    """The first diseases, with the range over studies."""
+    rows = []
+    for name, title in [*DISEASES.items()][:4]:
+        parts = values[name]["parts"]
+        low, high = min(parts.values()), max(parts.values())
+        rows.append([title, str(len(parts)), f"{mean(parts):.2f}", f"{low:.2f} to {high:.2f}"])
+    return table("| disease | studies | AUROC | range over studies |", rows)
+
+
+def mean(parts: Mapping[str, float]) -> float:
+    """The mean over parts."""
+    return sum(parts.values()) / len(parts)
+
+
+# --- speed ---------------------------------------------------------------------------------------
+
+UNIFRAC = {
+    "unifrac": "unweighted UniFrac",
+    "weighted": "weighted",
+    "weighted-normalized": "weighted-normalized",
+    "generalized": "generalized, alpha 0.5",
+}
+WAYS = {
+    "one": "1",
+    "2 ranks": "2 ranks of one run",
+    "2 apart": "2 independent runs, the most that this machine can give",
+    "4 ranks": "4 ranks of one run",
+    "4 apart": "4 independent runs",
+}
+
+
+def unifrac_speed(values: Values) -> str:
+    """Seconds of whole processes, and the difference of the matrices."""
+    processes, rows = values["cpu"]["cases"]["unifrac"]["processes"], []
+    for metric, title in UNIFRAC.items():
+        times = []
+        for program in ("aam", "ssu"):
+            seconds = [repeat["seconds"] for repeat in processes[metric][program]]
+            times.append(f"{min(seconds):.2f} to {max(seconds):.2f} s")
+        rows.append([title, *times, f"{processes[metric]['difference']:.1e}"])
+    return table("| | aam | ssu | largest difference |", rows)
+
+
+def scaling(values: Values) -> str:
+    """Samples per second of several processes of one machine."""
+    rows = []
+    for way, title in WAYS.items():
+        result = values["cpu"]["cases"]["processes"]["ways"][way]
+        ratio = result["ratio"]
+        limits = f" ({ratio['low']:.2f} to {ratio['high']:.2f})" if way != "one" else ""
+        speed = f"{result['samples_per_s']['p50']:.0f}"
+        rows.append([title, speed, f"{ratio['p50']:.2f}{limits}"])
+    return table("| processes | samples/s | compared with one process |", rows)
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def derived(values: Values) -> dict[str, Any]:
+    """Figures that several records give together."""
+    runs = [values[name] for name in BENCHMARK if name in values]
+    ratios = [error(r, r["value"]) / error(r, r["baselines"][LINEAR]) for r in runs]
+    tasks = [values[name] for name in TASKS if name in values]
+    tested = [run for run in tasks if FIELD_DEFAULT in run["p"]]
+    return {
+        "tasks": len(runs),
+        "better_than_q2": sum(is_better(run, FIELD_DEFAULT) for run in runs),
+        "tested": len(tested),
+        "tested_better_than_q2": sum(is_better(run, FIELD_DEFAULT) for run in tested),
+        "better_than_best": sum(is_better(run, best_strong(run)) for run in tested),
+        "lowest_ratio": min(ratios, default=0.0),
+        "highest_ratio": max(ratios, default=0.0),
+        "slots": round(64 * values["h200"]["cases"]["pretrain"]["slots"]),
+    }
+
+
+def printed(values: Values, name: str) -> str:
+    """What a command printed, as a block."""
+    return "\n".join(["```text", *values[name]["printed"], "```"])
+
+
+TABLES: dict[str, Callable[[Values], str]] = {
+    "tasks": tasks,
+    "benchmark": benchmark,
+    "diseases": diseases,
+    "new-studies": new_studies,
+    "unifrac-speed": unifrac_speed,
+    "scaling": scaling,
+}
+
+
+def figure(name: str, values: Values) -> str:
+    """The text of a place.
+
+    Raises
+    ------
+    KeyError
+        No table and no value of docs/results.json has this name.
+    """
+    if name in TABLES:
+        return f"\n{TABLES[name](values)}\n"
+    path, _, form = name.partition(":")
+    record, *keys = path.split(".")
+    if keys == ["printed"]:
+        return f"\n{printed(values, record)}\n"
+    value: Any = values
+    for key in (record, *keys):
+        if key not in value:
+            raise KeyError(f"docs/results.json has no figure {name}")
+        value = value[key]
+    return text(value, form)
+
+
+def filled(page: str, values: Values) -> str:
+    """A page with the figures in its places."""
+    return PLACE.sub(lambda place: place[1] + figure(place[2], values) + place[4], page)
+
+
+def stale(page: str, values: Values) -> list[str]:
+    """The names of the places whose text is not that of docs/results.json."""
+    places = PLACE.finditer(page)
+    return [place[2] for place in places if place[3] != figure(place[2], values)]
+
+
+def write_pages() -> None:
+    """Fill all pages and name those that changed."""
+    values = read_values()
+    for page in pages():
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, values)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            print(page.relative_to(ROOT), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    write_pages()
