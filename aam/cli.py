@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from aam import __version__
 from aam.engine.logger import TerminalHandler, write_line
@@ -33,6 +33,9 @@ from aam.errors import (
     RunError,
     UnlikeTrainingWarning,
 )
+
+if TYPE_CHECKING:
+    from aam.typing import OptionValue
 
 Config = TypeVar("Config")
 
@@ -100,8 +103,15 @@ BUNDLED = {
 AAM = Program("aam", COMMANDS, ("pretrain", "train"), BUNDLED)
 
 
-def run(command: str, **options: Any) -> int:
+def run(command: str, **options: OptionValue) -> int:
     """Run a command with its options by keyword, as ``aam COMMAND`` does.
+
+    Parameters
+    ----------
+    command : str
+        Such as ``train`` or ``unifrac``.
+    **options
+        Of the command, with underscores: ``rarefy_depth=500``.
 
     Returns
     -------
@@ -112,6 +122,11 @@ def run(command: str, **options: Any) -> int:
     ------
     InputError
         Another command, or wrong options or inputs, with every problem.
+
+    Examples
+    --------
+    >>> aam.run("unifrac", table="table.biom", tree="tree.nwk", output="unifrac.tsv")
+    0
     """
     from aam.options import check, configured
 

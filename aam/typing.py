@@ -45,3 +45,6 @@ Ids: TypeAlias = Sequence[str]
 Classes: TypeAlias = Mapping[str, Mapping[str, str | None]]
 
 PathLike: TypeAlias = str | os.PathLike[str]
+
+# Values of options as keywords.
+OptionValue: TypeAlias = PathLike | float | Sequence[PathLike] | None

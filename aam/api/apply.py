@@ -19,6 +19,7 @@ from scipy import sparse
 from aam.api.memory import inputs_of
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
 from aam.data.checks import warn_of_primers, without_primers
+from aam.data.memory import MetadataLike, TableLike
 from aam.data.rarefaction import rarefied_table
 from aam.data.study import Inputs, MetadataColumns, PlacedSamples, Study, make_study
 from aam.device.attention import decide_execution
@@ -86,7 +87,10 @@ def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedM
 
 
 def load_table(
-    models: Sequence[SavedModel], config: ApplyConfig, table: Any, metadata: Any = None
+    models: Sequence[SavedModel],
+    config: ApplyConfig,
+    table: TableLike | Inputs,
+    metadata: MetadataLike | None = None,
 ) -> tuple[Study, list[str]]:
     """Return a table rarefied as for the first of some models, and warnings about its ASVs and
     covariates.
@@ -182,7 +186,7 @@ def predict_table(config: PredictConfig) -> None:
 
 
 def embedded(
-    models: Sequence[SavedModel], config: EmbedConfig, table: Any
+    models: Sequence[SavedModel], config: EmbedConfig, table: TableLike
 ) -> tuple[Study, Parts, Parts | None, PlacedSamples | None]:
     """Encode a table.
 
@@ -222,7 +226,7 @@ def embedded(
 
 
 def place_samples(
-    models: Sequence[SavedModel], config: EmbedConfig, table: Any
+    models: Sequence[SavedModel], config: EmbedConfig, table: TableLike
 ) -> tuple[Study, PlacedSamples]:
     """Rarefy a table, and place its samples on the reference of a model.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
@@ -29,6 +29,9 @@ from aam.config import (
     UnifracMetric,
 )
 from aam.data.memory import (
+    TableLike,
+    TreeLike,
+    Values,
     aligned,
     check_column_names,
     is_missing_value,
@@ -38,6 +41,7 @@ from aam.data.memory import (
     table_from,
 )
 from aam.data.splits import Split
+from aam.data.study import Inputs
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
@@ -48,7 +52,11 @@ from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, load_encoder, save_model
 from aam.report.training import judged_columns
 from aam.training.pretrain import Place
-from aam.typing import Array, Floats, PathLike
+from aam.typing import Floats, OptionValue, PathLike
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+    from typing_extensions import Self
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -132,7 +140,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     _classifier = False
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Say that tables of reads, not numeric arrays, are read."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
@@ -144,14 +152,14 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        covariates: Any = None,
-        tree: Any = None,
-        studies: Any = None,
-        sample_weight: Any = None,
-    ) -> Any:
+        X: TableLike,
+        y: Values,
+        groups: Values | None = None,
+        covariates: pd.DataFrame | None = None,
+        tree: TreeLike | None = None,
+        studies: Values | None = None,
+        sample_weight: Values | None = None,
+    ) -> Self:
         """Fit the members of the blend to `y`; return the estimator.
 
         Parameters
@@ -173,37 +181,73 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         sample_weight : array or Series [N], optional
             Weights of the samples, at least 0; only their ratios matter. A network takes none.
 
+        Returns
+        -------
+        AmpliconRegressor or AmpliconClassifier
+            The estimator.
+
         Raises
         ------
         InputError
             Options, table or values that cannot be learned from.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconRegressor(rarefy_depth=300)
+        >>> model = model.fit("table.biom", metadata["ph"], groups=metadata["subject"])
+        >>> len(model.sample_ids_)
+        60
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         where, parameters = type(self).__name__, self.get_params(deep=False)
         inputs = inputs_of(configured(FineTuneConfig(), parameters, where), X, tree=tree)
-        (table,), label = inputs.tables, getattr(y, "name", None)
-        target = label if isinstance(label, str) and label not in ("", *RESERVED) else "y"
-        self._learn_classes(aligned(y, table.sample_ids, "y"))
-        metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
-        columns |= {"metadata_column": (target,), "classifier": self._classifier}
-        options, read = parameters | columns, {"table": X, "tree": tree, "metadata": metadata}
-        config = options_with(FineTuneConfig(), options, where, **read)
-        folds = load_folds(config, inputs=dataclasses.replace(inputs, metadata=metadata))
+        ids, target = inputs.tables[0].sample_ids, _target_name(y)
+        self._learn_classes(aligned(y, ids, "y"))
+        metadata, columns = self._metadata(ids, target, y, groups, covariates, studies)
+        sources = {"table": X, "tree": tree, "metadata": metadata}
+        config = options_with(FineTuneConfig(), parameters | columns, where, **sources)
+        self._learn(config, dataclasses.replace(inputs, metadata=metadata), sample_weight)
+        return self
+
+    def _learn(self, config: FineTuneConfig, inputs: Inputs, weights: Values | None) -> None:
+        """Fit the members of the blend, and the intervals if samples are held out for them."""
+        table = inputs.tables[0]
+        folds = load_folds(config, inputs=inputs)
         check_targets(folds)
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
-        weights = _weights(sample_weight, table.sample_ids, folds.config.targets.members)
+        weight_of = _weights(weights, table.sample_ids, folds.config.targets.members)
         place = Place(folds.device, encoder=load_encoder(config.train, ""))
-        saved = fit_model(folds, split, place, weights)
+        saved = fit_model(folds, split, place, weight_of)
         saved.notes.update(_interval_notes(saved, folds, split))
         machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
         self.model_ = Model((), [saved], machine)
-        self.sample_ids_, names = table.sample_ids, np.array(table.names, object)
-        self.feature_names_in_, self.n_features_in_ = names, len(names)
-        return self
+        self.sample_ids_ = table.sample_ids
+        self.feature_names_in_ = np.array(table.names, object)
+        self.n_features_in_ = len(table.names)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a new folder, which `aam predict --model` and `aam.load` read."""
+    def save(self, path: PathLike) -> None:
+        """Write the model to a new folder, which `aam predict --model` and `aam.load` read.
+
+        Parameters
+        ----------
+        path : path
+            A folder that does not exist.
+
+        Raises
+        ------
+        InputError
+            The path exists or cannot be written.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconClassifier(rarefy_depth=300, members=["presence"])
+        >>> model.fit("table.biom", metadata["biome"]).save("new-model")
+        >>> aam.load("new-model").targets
+        ('biome',)
+        """
         check_writable(Path(path), overwrite=True)
         if Path(path).exists():
             raise InputError(f"{path}: exists already; choose another path")
@@ -215,7 +259,14 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return self.model_
 
     def explain(
-        self, X: Any, y: Any = None, groups: Any = None, covariates: Any = None, **options: Any
+        self,
+        X: TableLike,
+        y: Values | None = None,
+        groups: Values | None = None,
+        covariates: pd.DataFrame | None = None,
+        *,
+        output_dir: PathLike | None = None,
+        **options: OptionValue,
     ) -> pd.DataFrame:
         """Effects of each ASV on the predictions of new samples, as `Model.explain`.
 
@@ -223,8 +274,10 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         ----------
         X, y, groups, covariates
             As those of `fit`; without `y` there are effects on predictions and no importance.
+        output_dir : path, optional
+            Folder to write, as `aam explain` does.
         **options
-            Of `Model.explain`, such as ``tree``, ``output_dir`` or ``taxonomy``.
+            Of `Model.explain`, such as ``taxonomy`` or ``prediction_passes``.
 
         Returns
         -------
@@ -235,16 +288,54 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         ------
         InputError
             Bad options or inputs.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconRegressor(rarefy_depth=300, members=["presence"])
+        >>> model = model.fit("table.biom", metadata["ph"])
+        >>> effects = model.explain("table.biom", metadata["ph"], prediction_passes=1)
+        >>> effects.index.name
+        'feature-id'
         """
         (target,), metadata = self._fitted().targets, None
         if any(values is not None for values in (y, groups, covariates)):
             metadata, columns = self._metadata(self._sample_ids(X), target, y, groups, covariates)
             options["group_column"] = columns["group_column"]
         options = {"sequences": self.sequences, "trim": self.trim, **options}
-        return self.model_.explain(X, metadata, **options).loc[target]
+        return self.model_.explain(X, metadata, output_dir=output_dir, **options).loc[target]
 
-    def score(self, X: Any, y: Any, covariates: Any = None, sample_weight: Any = None) -> float:
-        """Return R2 of the predictions of `X`, or their accuracy, with weights of the samples."""
+    def score(
+        self,
+        X: TableLike,
+        y: Values,
+        covariates: pd.DataFrame | None = None,
+        sample_weight: Values | None = None,
+    ) -> float:
+        """R2 of the predicted numbers, or accuracy of the predicted classes.
+
+        Parameters
+        ----------
+        X, y, covariates, sample_weight
+            As those of `fit`.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        InputError
+            A sample that cannot be predicted, or values of another number of samples.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconClassifier(rarefy_depth=300, members=["presence"])
+        >>> model = model.fit("table.biom", metadata["biome"])
+        >>> model.score("table.biom", metadata["biome"]) > 0.5
+        True
+        """
         ids = self._sample_ids(X)
         truth, weights = np.array(aligned(y, ids, "y")), _weights(sample_weight, ids)
         of_samples = None if weights is None else [*weights.values()]
@@ -254,10 +345,10 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self,
         sample_ids: Sequence[str],
         target: str,
-        y: Any = None,
-        groups: Any = None,
-        covariates: Any = None,
-        studies: Any = None,
+        y: Values | None = None,
+        groups: Values | None = None,
+        covariates: pd.DataFrame | None = None,
+        studies: Values | None = None,
     ) -> tuple[Metadata, dict[str, Any]]:
         """Return target, groups, covariates and studies as metadata, and the options that say which
         column is what.
@@ -268,7 +359,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"covariates: {reason}")
         numeric = tuple(name for name, x in columns.items() if isinstance(x, np.ndarray))
         categorical = tuple(name for name in columns if name not in numeric)
-        options: dict[str, Any] = {"categorical_columns": categorical, "numeric_columns": numeric}
+        options: dict[str, Any] = {"metadata_column": (target,), "classifier": self._classifier}
+        options |= {"categorical_columns": categorical, "numeric_columns": numeric}
         if y is not None:
             columns[target] = self._target_column(aligned(y, sample_ids, "y"))
         group_column, study_column = (
@@ -284,7 +376,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
         return metadata_of_columns(sample_ids, columns, source), options
 
-    def _sample_ids(self, X: Any) -> tuple[str, ...]:
+    def _sample_ids(self, X: TableLike) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
         sequences = None if self.sequences is None else Path(self.sequences)
         return table_from(X, sequences, need_sequences=False).sample_ids
@@ -303,7 +395,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _predicted(
-        self, X: Any, covariates: Any, new_study: bool = False
+        self, X: TableLike, covariates: pd.DataFrame | None, new_study: bool = False
     ) -> tuple[PredictionTable, Floats]:
         """Return the predictions of every sample; `InputError` if a sample has none."""
         model, metadata = self._fitted(), None
@@ -338,7 +430,7 @@ def _interval_notes(saved: SavedModel, folds: Training, split: Split) -> dict[st
 
 
 def _weights(
-    sample_weight: Any, sample_ids: Sequence[str], members: Sequence[str] = ()
+    sample_weight: Values | None, sample_ids: Sequence[str], members: Sequence[str] = ()
 ) -> dict[str, float] | None:
     """Weights by sample, if there are any; `InputError` for one that is not a number of at least 0,
     for no weight above 0, or for members that take no weights.
@@ -362,6 +454,12 @@ def _weights(
     return dict(zip(sample_ids, weights.tolist(), strict=True))
 
 
+def _target_name(y: Values) -> str:
+    """Name of a Series, if predictions can have a column of this name, else y."""
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) and name not in ("", *RESERVED) else "y"
+
+
 def _unused_name(name: str, columns: Collection[str]) -> str:
     """A name of a column that `columns` do not have."""
     while name in columns:
@@ -369,7 +467,9 @@ def _unused_name(name: str, columns: Collection[str]) -> str:
     return name
 
 
-def _covariates(covariates: Any, sample_ids: Sequence[str]) -> dict[str, Floats | list[Any]]:
+def _covariates(
+    covariates: pd.DataFrame | None, sample_ids: Sequence[str]
+) -> dict[str, Floats | list[Any]]:
     """Columns of a DataFrame in the order of `sample_ids`; arrays are numeric, lists categories."""
     if covariates is None:
         return {}
@@ -397,28 +497,64 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
                 raise InputError(f"y: {str(value)[:60]!r} is not a finite number; {remedy}")
         return numbers_of(values)
 
-    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
-        """Return the predicted number of each sample, [N], in the units of `y`.
+    def predict(
+        self, X: TableLike, covariates: pd.DataFrame | None = None, new_study: bool = False
+    ) -> Floats:
+        """Predict the number of each sample.
 
-        With `new_study` the samples are of one study that `fit` had not, and are read relative to
-        their own mean.
+        Parameters
+        ----------
+        X, covariates
+            As those of `fit`.
+        new_study : bool
+            Whether the samples are of one study that `fit` had not; they are then centred on their
+            mean.
+
+        Returns
+        -------
+        float64 [N]
+            In the units of `y`.
 
         Raises
         ------
         InputError
             A sample has fewer reads than the model's depth, or covariates that the model reads are
             not given.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconRegressor(rarefy_depth=300).fit("table.biom", metadata["ph"])
+        >>> model.predict("table.biom").shape
+        (60,)
         """
         return self._predicted(X, covariates, new_study)[1]
 
-    def predict_interval(self, X: Any, covariates: Any = None) -> Floats:
-        """Return the lower and upper limit of 90 % conformal intervals, [N, 2].
+    def predict_interval(self, X: TableLike, covariates: pd.DataFrame | None = None) -> Floats:
+        """Conformal intervals that contain 90 % of the true values.
+
+        Parameters
+        ----------
+        X, covariates
+            As those of `fit`.
+
+        Returns
+        -------
+        float64 [N, 2]
+            The lower and the upper limit of each sample.
 
         Raises
         ------
         InputError
             The estimator was not fitted with ``test_size``, or too few groups were held out to fit
             intervals.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconRegressor(rarefy_depth=300, test_size=0.5)
+        >>> model.fit("table.biom", metadata["ph"]).predict_interval("table.biom").shape
+        (60, 2)
         """
         table, _ = self._predicted(X, covariates)
         limits = table.limits(table.specs[0].name)
@@ -463,26 +599,68 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
             problem = "classes are empty or differ in white space only"
             raise InputError(f"y: {problem}: {shown(map(repr, self.classes_))}")
 
-    def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
-        """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError`
-        as `predict`.
+    def predict_proba(
+        self, X: TableLike, covariates: pd.DataFrame | None = None, new_study: bool = False
+    ) -> Floats:
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        X, covariates, new_study
+            As those of `predict`.
+
+        Returns
+        -------
+        float64 [N, K]
+            In the order of ``classes_``.
+
+        Raises
+        ------
+        InputError
+            As `predict`.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconClassifier(rarefy_depth=300).fit("table.biom", metadata["biome"])
+        >>> model.predict_proba("table.biom").shape
+        (60, 4)
         """
         table, values = self._predicted(X, covariates, new_study)
         probabilities = np.zeros((len(values), len(self.classes_)))
         probabilities[:, [self._label_of[label] for label in table.specs[0].labels]] = values
         return probabilities
 
-    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Array:
-        """Return the most probable class of each sample, [N].
+    def predict(
+        self, X: TableLike, covariates: pd.DataFrame | None = None, new_study: bool = False
+    ) -> npt.NDArray[np.generic]:
+        """Predict the most probable class of each sample.
 
-        With `new_study` the samples are of one study that `fit` had not, and are read relative to
-        their own mean.
+        Parameters
+        ----------
+        X, covariates
+            As those of `fit`.
+        new_study : bool
+            Whether the samples are of one study that `fit` had not; they are then centred on their
+            mean.
+
+        Returns
+        -------
+        array [N]
+            Classes of ``classes_``.
 
         Raises
         ------
         InputError
             A sample has fewer reads than the model's depth, or covariates that the model reads are
             not given.
+
+        Examples
+        --------
+        >>> metadata = pd.read_csv("metadata.tsv", sep="\\t", index_col="sample-id")
+        >>> model = aam.AmpliconClassifier(rarefy_depth=300).fit("table.biom", metadata["biome"])
+        >>> set(model.predict("table.biom").tolist()) <= {"gut", "skin", "mouth", "gill"}
+        True
         """
         chosen = self.predict_proba(X, covariates, new_study).argmax(axis=1)
         return np.asarray(self.classes_[chosen])

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from aam.api.samples import MIXTURES, PICTURE, SAMPLES, check_study, write_check
 from aam.api.training import choose_folds, load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import warn_of_values
+from aam.data.memory import MetadataLike, TableLike
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import MetadataColumns, Study, make_study
 from aam.data.table import excluded_ids
@@ -61,6 +61,7 @@ from aam.report.files import write_results
 from aam.report.page import ReportData
 from aam.report.samples import sample_lines
 from aam.report.training import TRANSDUCTIVE, dropped_by_class, learning_curves
+from aam.typing import OptionValue
 
 log = logging.getLogger("aam")
 
@@ -331,7 +332,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
 # --- before and after a model --------------------------------------------------------------------
 
 
-def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
+def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> Audit:
     """The audit of the samples that have a value of the target, or of the columns of all."""
     target, data = config.metadata_column, config.data
     targets = () if target is None else (target,)
@@ -360,12 +361,12 @@ def _audited(config: AuditConfig, table: Any, metadata: Any) -> Audit:
 
 
 def audit(
-    table: Any,
-    metadata: Any,
+    table: TableLike,
+    metadata: MetadataLike,
     metadata_column: str | None = None,
     *,
     group_column: str | None = None,
-    **options: Any,
+    **options: OptionValue,
 ) -> pd.DataFrame:
     """Show which metadata columns give a target away.
 
@@ -390,6 +391,12 @@ def audit(
     ------
     InputError
         Files or columns that cannot be read, a target of one value.
+
+    Examples
+    --------
+    >>> columns = aam.audit("table.biom", "metadata.tsv", "biome", group_column="subject")
+    >>> "advice" in columns
+    True
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
@@ -439,12 +446,12 @@ def audit_study(config: AuditConfig) -> None:
 
 
 def learning_curve(
-    table: Any,
-    metadata: Any,
+    table: TableLike,
+    metadata: MetadataLike,
     metadata_column: str,
     *,
     group_column: str | None = None,
-    **options: Any,
+    **options: OptionValue,
 ) -> pd.DataFrame:
     """Score the default model at shares of the training groups, as `aam train --learning-curve`.
 
@@ -470,11 +477,18 @@ def learning_curve(
     ------
     InputError
         Bad options or inputs, no sample that is held out, or too few groups.
+
+    Examples
+    --------
+    >>> options = {"group_column": "subject", "rarefy_depth": 300, "members": ["presence"]}
+    >>> curve = aam.learning_curve("table.biom", "metadata.tsv", "ph", **options)
+    >>> curve["metric"].unique().tolist()
+    ['mae']
     """
     options |= {"metadata_column": (metadata_column,), "group_column": group_column}
-    read = {"table": table, "metadata": metadata}
-    config = options_with(FineTuneConfig(), options, "aam.learning_curve", **read)
-    folds = load_folds(config, inputs=inputs_of(config, **read, columns=(metadata_column,)))
+    where = "aam.learning_curve"
+    config = options_with(FineTuneConfig(), options, where, table=table, metadata=metadata)
+    folds = load_folds(config, inputs=inputs_of(config, table, metadata, (metadata_column,)))
     curve = learning_curves(folds, [metadata_column])[metadata_column]
     if curve is None:
         raise InputError("aam.learning_curve: too few groups to draw shares of them")

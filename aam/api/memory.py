@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from aam.config import DataConfig
-from aam.data.memory import table_from
+from aam.data.memory import MetadataLike, TableLike, TreeLike, table_from
 from aam.data.study import Inputs, MetadataColumns, Sources, read_inputs
 from aam.errors import InputError
 from aam.io.tables import AmpliconTable
 from aam.options import IN_MEMORY, configured, option_problems
+from aam.typing import OptionValue
+
+Config = TypeVar("Config")
 
 
-def read_table(source: Any) -> AmpliconTable:
+def read_table(source: TableLike) -> AmpliconTable:
     """Read a table of reads, whose rows scikit-learn can divide.
 
     Parameters
@@ -24,16 +27,34 @@ def read_table(source: Any) -> AmpliconTable:
         Rows of a DataFrame, and observations of AnnData, are samples called by the index; columns
         are ASVs. A path is read as the commands read ``--table``.
 
+    Returns
+    -------
+    AmpliconTable
+        ASVs in the order of their sequences, samples in the order of the source.
+
     Raises
     ------
     InputError
         Anything else, a file that is no table, reads that are not whole numbers, or ids that occur
         twice.
+
+    Examples
+    --------
+    >>> table = aam.read_table("table.biom")
+    >>> table.shape
+    (60, 80)
+    >>> len(table[table.depths >= 1000])
+    46
     """
     return table_from(source)
 
 
-def options_with(default: Any, options: Mapping[str, Any], where: str, **inputs: Any) -> Any:
+def options_with(
+    default: Config,
+    options: Mapping[str, OptionValue],
+    where: str,
+    **inputs: TableLike | MetadataLike | TreeLike | None,
+) -> Config:
     """Return the configuration `default` with options and inputs by name: the option of an input is
     its path, or `IN_MEMORY`.
 
@@ -49,7 +70,7 @@ def options_with(default: Any, options: Mapping[str, Any], where: str, **inputs:
     return config
 
 
-def path_of(source: Any) -> Path:
+def path_of(source: TableLike | MetadataLike | TreeLike) -> Path:
     """The path of an input, `IN_MEMORY` for one that is no file."""
     return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
 
@@ -68,10 +89,10 @@ READING = (
 
 def inputs_of(
     config: object,
-    table: Any,
-    metadata: Any = None,
+    table: TableLike,
+    metadata: MetadataLike | None = None,
     columns: Sequence[str] = (),
-    tree: Any = None,
+    tree: TreeLike | None = None,
     need_sequences: bool = True,
 ) -> Inputs:
     """Read inputs from files or from memory, as the options of a command say; the metadata, if

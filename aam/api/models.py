@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from aam.api.apply import embedded, load_table, place_samples, prepare_models
 from aam.api.explanation import explained
 from aam.api.memory import options_with
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
+from aam.data.memory import MetadataLike, TableLike
 from aam.data.study import PlacedMetric, PlacedSamples
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
@@ -22,11 +23,15 @@ from aam.io.matrices import fill_tiles
 from aam.options import configured, not_none, options_of
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel
+from aam.typing import OptionValue, PathLike
+
+if TYPE_CHECKING:
+    import skbio
 
 # Options of commands that say where models and tables lie and what is written.
 OF_FILES = frozenset({"model", "table", "output", "output_dir", "overwrite", "format", "distances"})
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Config = TypeVar("Config", PredictConfig, EmbedConfig, ExplainConfig)
 
 
 class Model:
@@ -38,10 +43,21 @@ class Model:
         Where it was read from.
     models : tuple of SavedModel
         Those that predict together, with what predictions need.
+
+    Examples
+    --------
+    >>> model = aam.load("model")
+    >>> model
+    Model(model; targets: ph)
+    >>> model.depth
+    300
     """
 
     def __init__(
-        self, paths: tuple[Path, ...], models: Sequence[SavedModel], options: dict[str, Any]
+        self,
+        paths: tuple[Path, ...],
+        models: Sequence[SavedModel],
+        options: Mapping[str, OptionValue],
     ) -> None:
         self.paths, self.models, self._options = paths, tuple(models), options
 
@@ -59,7 +75,9 @@ class Model:
         """Reads to which samples are rarefied; those with fewer cannot be predicted."""
         return self.models[0].depth
 
-    def predict(self, table: Any, metadata: Any = None, **options: Any) -> pd.DataFrame:
+    def predict(
+        self, table: TableLike, metadata: MetadataLike | None = None, **options: OptionValue
+    ) -> pd.DataFrame:
         """Predict every sample of a table, as `aam predict` does.
 
         Parameters
@@ -80,11 +98,40 @@ class Model:
         ------
         InputError
             Bad options or tables, or an encoder without targets.
+
+        Examples
+        --------
+        >>> predictions = aam.load("model").predict("table.biom")
+        >>> list(predictions.columns)
+        ['ph', 'ph.rarefaction-sd', 'subset', 'note']
         """
         return file_frame(self.prediction_table(table, metadata, **options))
 
-    def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
-        """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
+    def prediction_table(
+        self, table: TableLike, metadata: MetadataLike | None = None, **options: OptionValue
+    ) -> PredictionTable:
+        """Predict as `predict` does, with the targets of the model next to the predictions.
+
+        Parameters
+        ----------
+        table, metadata, **options
+            As those of `predict`.
+
+        Returns
+        -------
+        aam.evaluate.predictions.PredictionTable
+
+        Raises
+        ------
+        InputError
+            As `predict`.
+
+        Examples
+        --------
+        >>> table = aam.load("model").prediction_table("table.biom")
+        >>> table.predicted("ph").shape
+        (60,)
+        """
         config = self._configured(PredictConfig(), table, options, metadata)
         study, _ = load_table(self.models, config, table, metadata)
         passes, runtime = config.prediction_passes, config.runtime
@@ -97,7 +144,9 @@ class Model:
             predict_unlike=config.predict_unlike,
         )
 
-    def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
+    def embed(
+        self, table: TableLike, *, asvs: bool = False, **options: OptionValue
+    ) -> pd.DataFrame:
         """Vectors of the samples that reach the depth, by sample id, or of all ASVs by sequence.
 
         Parameters
@@ -108,10 +157,22 @@ class Model:
         **options
             Of `aam embed`, such as ``rarefy_depth`` or ``sequences``.
 
+        Returns
+        -------
+        pandas.DataFrame
+            A row per sample or ASV, and a column per number of its vector.
+
         Raises
         ------
         InputError
             Bad options, a bad table, or vectors of ASVs asked of a reference tree.
+
+        Examples
+        --------
+        >>> options = {"rarefy_depth": 300, "embedding_dim": 16, "attention_heads": 2, "epochs": 1}
+        >>> encoder = aam.pretrain("table.biom", "tree.nwk", output_dir="pretrained", **options)
+        >>> encoder.embed("table.biom", asvs=True).shape
+        (80, 16)
         """
         config = self._configured(EmbedConfig(), table, options)
         study, samples, of_asvs, _ = embedded(self.models, config, table)
@@ -123,7 +184,9 @@ class Model:
         vectors = np.concatenate([*parts])
         return pd.DataFrame(vectors, index, [f"d{number}" for number in range(vectors.shape[1])])
 
-    def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
+    def distances(
+        self, table: TableLike, metric: PlacedMetric = "unifrac", **options: OptionValue
+    ) -> skbio.DistanceMatrix:
         """UniFrac between the samples that reach the depth, without a tree of their ASVs.
 
         It is what ``aam embed --distances`` writes, for a model with a reference tree.
@@ -144,6 +207,12 @@ class Model:
         ------
         InputError
             Another metric, a model without a reference tree, or a table that is not 16S.
+
+        Examples
+        --------
+        The plugin aam-16s has the models ``16s`` and ``16s-v4``:
+
+        >>> aam.load("16s").distances("table.biom")  # doctest: +SKIP
         """
         if metric not in get_args(PlacedMetric):
             expected = " or ".join(get_args(PlacedMetric))
@@ -157,26 +226,38 @@ class Model:
 
         return DistanceMatrix(values, study.table.sample_ids)
 
-    def place(self, table: Any, **options: Any) -> PlacedSamples:
+    def place(self, table: TableLike, **options: OptionValue) -> PlacedSamples:
         """Place the samples that reach the depth on the reference of a plugin, such as aam-16s.
 
-        Parameters are those of `embed`.
+        Parameters
+        ----------
+        table, **options
+            As those of `embed`.
+
+        Returns
+        -------
+        aam.data.study.PlacedSamples
+            With the methods ``distances``, ``vectors`` and ``taxa``.
 
         Raises
         ------
         InputError
             Bad options, a bad table, or a model without a reference.
+
+        Examples
+        --------
+        >>> aam.load("16s").place("table.biom")  # doctest: +SKIP
         """
         config = self._configured(EmbedConfig(), table, options)
         return place_samples(self.models, config, table)[1]
 
     def explain(
         self,
-        table: Any,
-        metadata: Any = None,
+        table: TableLike,
+        metadata: MetadataLike | None = None,
         *,
-        output_dir: str | os.PathLike[str] | None = None,
-        **options: Any,
+        output_dir: PathLike | None = None,
+        **options: OptionValue,
     ) -> pd.DataFrame:
         """Effects of each ASV on the predictions of samples that the model has not learned from.
 
@@ -201,9 +282,16 @@ class Model:
         ------
         InputError
             Bad options or inputs, an encoder without targets, or a folder that holds other files.
+
+        Examples
+        --------
+        >>> model = aam.load("model")
+        >>> effects = model.explain("table.biom", "metadata.tsv", prediction_passes=1)
+        >>> effects.index.names
+        FrozenList(['target', 'feature-id'])
         """
         folder = None if output_dir is None else Path(output_dir)
-        overwrite = folder is not None and options.pop("overwrite", False)
+        overwrite = folder is not None and bool(options.pop("overwrite", False))
         config = self._configured(ExplainConfig(), table, options, metadata)
         runtime = replace(config.runtime, output_dir=folder, overwrite=overwrite)
         explanations, _ = explained(replace(config, runtime=runtime), table, metadata, self.models)
@@ -212,15 +300,19 @@ class Model:
         return pd.concat(indexed, names=["target"])
 
     def _configured(
-        self, default: Any, table: Any, options: Mapping[str, Any], metadata: Any = None
-    ) -> Any:
+        self,
+        default: Config,
+        table: TableLike,
+        options: Mapping[str, OptionValue],
+        metadata: MetadataLike | None = None,
+    ) -> Config:
         """Return the configuration of a command."""
         _refuse_useless(default, options)
         options = {**self._options, **options, "model": self.paths}
         return options_with(default, options, "options", table=table, metadata=metadata)
 
 
-def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
+def _refuse_useless(default: object, options: Mapping[str, OptionValue]) -> None:
     """Raise `InputError` for options of a command that would do nothing in memory."""
     taken = [option for option in options_of(default) if option.about.of == "command"]
     if useless := sorted(options.keys() & (OF_FILES | {option.field.name for option in taken})):
@@ -228,7 +320,7 @@ def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
         raise InputError(f"{shown(useless)}: {what}")
 
 
-def load(path: Paths, **options: Any) -> Model:
+def load(path: PathLike | Sequence[PathLike], **options: OptionValue) -> Model:
     """Load what `aam.pretrain`, an estimator or a command has written.
 
     Parameters
@@ -238,10 +330,19 @@ def load(path: Paths, **options: Any) -> Model:
     **options
         Of the machine, as the commands have them: ``device``, ``threads``, ``mixed_precision``, ...
 
+    Returns
+    -------
+    Model
+
     Raises
     ------
     InputError
         There is no model, it is damaged, or an option does not exist.
+
+    Examples
+    --------
+    >>> aam.load("model", device="cpu").targets
+    ('ph',)
     """
     paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path or ())
     if not paths:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from aam.data.checks import warn_of_reads
-from aam.data.memory import aligned, is_missing_value, table_from
+from aam.data.memory import TableLike, Values, aligned, is_missing_value, table_from
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
 from aam.io.dates import read_dates
@@ -28,7 +28,9 @@ log = logging.getLogger("aam")
 SAMPLES, MIXTURES, PICTURE = "samples.tsv", "mixtures.tsv", "fit.svg"
 
 
-def check_samples(table: Any, groups: Any = None, time: Any = None) -> SampleCheck:
+def check_samples(
+    table: TableLike, groups: Values | None = None, time: Values | None = None
+) -> SampleCheck:
     """Look for samples that contain another one, near duplicates, and samples of another subject.
 
     What is found are suspicions: ask the laboratory. Relatives, cage mates, replicates and newborns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 
 from aam.api.memory import inputs_of, options_with, path_of
 from aam.config import DataConfig, FineTuneConfig, PretrainConfig
+from aam.data.memory import MetadataLike, TableLike, TreeLike
 from aam.data.splits import Split, Subset, classes_not_learned, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
 from aam.data.targets import Covariates, Targets, classes_of_few_groups, fit_labels, sorted_labels
@@ -46,6 +46,7 @@ from aam.training.decisions import decide
 from aam.training.finetune import fit_network
 from aam.training.losses import class_weights
 from aam.training.pretrain import Place, fit_encoder
+from aam.typing import OptionValue, PathLike
 
 if TYPE_CHECKING:
     from aam.api.models import Model
@@ -508,12 +509,12 @@ def _report_on_encoders(
 
 
 def pretrain(
-    table: Any,
-    tree: Any = None,
+    table: TableLike,
+    tree: TreeLike | None = None,
     *,
-    output_dir: str | os.PathLike[str],
-    metadata: Any = None,
-    **options: Any,
+    output_dir: PathLike,
+    metadata: MetadataLike | None = None,
+    **options: OptionValue,
 ) -> Model:
     """Pretrain an encoder without labels, as `aam pretrain` does, and return it.
 
@@ -529,10 +530,22 @@ def pretrain(
     **options
         Of `aam pretrain`, such as ``epochs``, ``embedding_dim`` or ``rarefy_depth``.
 
+    Returns
+    -------
+    Model
+        The encoder, which has no targets.
+
     Raises
     ------
     InputError
         Bad options or inputs, or a folder that holds other files.
+
+    Examples
+    --------
+    >>> options = {"rarefy_depth": 300, "embedding_dim": 16, "attention_heads": 2, "epochs": 1}
+    >>> encoder = aam.pretrain("table.biom", "tree.nwk", output_dir="encoder", **options)
+    >>> encoder.embed("table.biom").shape
+    (60, 16)
     """
     from aam.api.models import load
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 from scipy import sparse
 
-from aam.config import Metric, UnifracConfig
+from aam.config import Metric, UnifracConfig, UnifracMetric
 from aam.data.rarefaction import rarefied_counts
 from aam.data.table import deep_enough, excluded_ids, make_table, read_table, without_samples
 from aam.device.environment import available_cores, may_have_gpu
@@ -24,7 +24,13 @@ from aam.io.matrices import Tile, fill_tiles, ids_path, write_distances, write_f
 from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
 from aam.options import RuntimeConfig, files_read, not_none
-from aam.typing import Floats
+from aam.typing import Floats, OptionValue
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import skbio
+
+    from aam.data.memory import TableLike, TreeLike
 
 log = logging.getLogger("aam")
 
@@ -79,7 +85,21 @@ def _compared(
     return table.sample_ids, unifrac_tiles(*on_tree, options, multiply, TILE_BYTES, threads)
 
 
-def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -> Any:
+@overload
+def unifrac(
+    table: TableLike, tree: TreeLike, metric: Literal["faith_pd"], **options: OptionValue
+) -> pd.Series: ...
+
+
+@overload
+def unifrac(
+    table: TableLike, tree: TreeLike, metric: UnifracMetric = "unifrac", **options: OptionValue
+) -> skbio.DistanceMatrix: ...
+
+
+def unifrac(
+    table: TableLike, tree: TreeLike, metric: Metric = "unifrac", **options: OptionValue
+) -> skbio.DistanceMatrix | pd.Series:
     """Return UniFrac distances between all samples of a table, as `aam unifrac` computes them.
 
     Parameters
@@ -102,6 +122,14 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     ------
     InputError
         Bad options, table or tree.
+
+    Examples
+    --------
+    >>> distances = aam.unifrac("table.biom", "tree.nwk", "weighted-normalized")
+    >>> distances.shape
+    (60, 60)
+    >>> aam.unifrac("table.biom", "tree.nwk", "faith_pd").name
+    'faith_pd'
     """
     import pandas as pd
 
@@ -109,9 +137,9 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
 
     if "output" in options:
         raise InputError("aam.unifrac: output is an option of `aam unifrac`, which writes files")
-    read, options = {"table": table, "tree": tree}, {**options, "unifrac_metric": metric}
-    config = options_with(UnifracConfig(), options, "aam.unifrac", **read)
-    inputs = inputs_of(config, **read, need_sequences=False)
+    options = {**options, "unifrac_metric": metric}
+    config = options_with(UnifracConfig(), options, "aam.unifrac", table=table, tree=tree)
+    inputs = inputs_of(config, table, tree=tree, need_sequences=False)
     (counts,), (rooted,) = inputs.tables, inputs.trees
     if rooted is None:
         expected = "expected a skbio.TreeNode or the path of a tree"

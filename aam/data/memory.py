@@ -11,9 +11,10 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 
@@ -35,9 +36,32 @@ from aam.io.metadata import (
 from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
-from aam.typing import Floats
+from aam.typing import Floats, PathLike
+
+if TYPE_CHECKING:
+    import biom
+    import skbio
 
 log = logging.getLogger("aam")
+
+
+class AnnData(Protocol):
+    """An anndata.AnnData, whose ``X`` has reads, observations in rows and variables in columns."""
+
+    @property
+    def obs_names(self) -> pd.Index:
+        """Ids of the samples [N]."""
+
+    @property
+    def var_names(self) -> pd.Index:
+        """Ids of the features [F]."""
+
+
+# What is taken for a table of reads, for metadata, for a tree, and for a value of each sample.
+TableLike: TypeAlias = "biom.Table | pd.DataFrame | AnnData | AmpliconTable | PathLike"
+MetadataLike: TypeAlias = "pd.DataFrame | Metadata | PathLike"
+TreeLike: TypeAlias = "skbio.TreeNode | PathLike"
+Values: TypeAlias = "pd.Series | pd.DataFrame | npt.ArrayLike"
 
 EXPECTED_OBJECT = (
     "expected a biom.Table, a DataFrame of samples whose columns are the ASVs' sequences, AnnData, "
@@ -97,7 +121,10 @@ def _numbers(frame: pd.DataFrame) -> Any:
 
 
 def table_from(
-    source: Any, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
+    source: TableLike,
+    sequences: Path | None = None,
+    need_sequences: bool = True,
+    merge: bool = False,
 ) -> AmpliconTable:
     """Return the table of a file, or of what `aam.read_table` takes, as a model reads it.
 
@@ -111,7 +138,7 @@ def table_from(
     return table_of_counts(table, "the table", sequences, need_sequences, merge)
 
 
-def tree_from(source: Any, midpoint: bool = False) -> Phylogeny | None:
+def tree_from(source: TreeLike | None, midpoint: bool = False) -> Phylogeny | None:
     """Return the tree of a file or of a skbio.TreeNode, rooted at its midpoint if asked; None
     without a tree.
     """
@@ -236,7 +263,7 @@ def metadata_of_columns(
     return make_metadata(sample_ids, described, types, schemes, source)
 
 
-def check_column_names(frame: Any, name: str) -> None:
+def check_column_names(frame: pd.DataFrame, name: str) -> None:
     """Raise `InputError` where two columns of a DataFrame have the same name as text."""
     times = Counter(map(str, frame.columns))
     if repeated := [column for column, number in times.items() if number > 1]:
@@ -244,7 +271,7 @@ def check_column_names(frame: Any, name: str) -> None:
 
 
 def metadata_from(
-    source: Any, decimal: str = ".", missing_values: Collection[str] = ()
+    source: MetadataLike | None, decimal: str = ".", missing_values: Collection[str] = ()
 ) -> Metadata:
     """Return the metadata of a file or of a DataFrame by sample id; `InputError` for anything
     else.

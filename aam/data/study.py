@@ -17,7 +17,7 @@ from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig
 from aam.data import checks
-from aam.data.memory import metadata_from, table_from, tree_from
+from aam.data.memory import MetadataLike, TableLike, TreeLike, metadata_from, table_from, tree_from
 from aam.data.rarefaction import choose_depth
 from aam.data.splits import fold_column, split_samples
 from aam.data.table import deep_enough, excluded_ids, make_table, select_samples, without_samples
@@ -366,9 +366,9 @@ class Sources:
     `tree_from` take. Several tables are several studies, with the tree of each if it has one.
     """
 
-    tables: Sequence[Any]
-    metadata: Any = None
-    trees: Sequence[Any] = (None,)
+    tables: Sequence[TableLike]
+    metadata: MetadataLike | None = None
+    trees: Sequence[TreeLike | None] = (None,)
     names: tuple[str, ...] = ("",)
 
     @classmethod

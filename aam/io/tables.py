@@ -78,6 +78,14 @@ class AmpliconTable:
     sequences : tuple of str
         Upper-case DNA of the features in ascending order. It is empty for a table of OTUs, taxa or
         hashes, whose `feature_ids` ascend.
+
+    Examples
+    --------
+    >>> table = aam.read_table("table.biom")
+    >>> table.shape
+    (60, 80)
+    >>> table[:10].sample_ids == table.sample_ids[:10]
+    True
     """
 
     counts: csr_array
@@ -93,10 +101,10 @@ class AmpliconTable:
     def __len__(self) -> int:
         return len(self.sample_ids)
 
-    def __getitem__(self, rows: Any) -> AmpliconTable:
+    def __getitem__(self, rows: slice | npt.ArrayLike | tuple[npt.ArrayLike, ...]) -> AmpliconTable:
         """Return the samples at `rows`: a slice, a mask or positions; all features stay."""
-        rows = rows[0] if isinstance(rows, tuple) else rows
-        chosen = np.atleast_1d(np.arange(len(self))[rows])
+        index: Any = rows[0] if isinstance(rows, tuple) else rows
+        chosen = np.atleast_1d(np.arange(len(self))[index])
         names = tuple(self.sample_ids[row] for row in chosen)
         return replace(self, counts=self.counts[chosen], sample_ids=names)
 
@@ -120,7 +128,7 @@ class AmpliconTable:
         return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
 
     def row(self, row: int) -> tuple[Integers, Integers]:
-        """Return the columns [S], ascending, and their reads [S] in one sample."""
+        """Return the columns [S], ascending, and their reads [S] of the sample at `row`."""
         start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
         return self.counts.indices[start:stop], self.counts.data[start:stop]
 

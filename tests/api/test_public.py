@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -13,50 +14,32 @@ import pytest
 import aam
 from aam.errors import InputError, import_extra
 
+USER_SCRIPT = Path(__file__).with_name("user_script.py")
+
 # A change of these lines is a change of the interface, and stands in the changelog.
 SIGNATURES = {
-    "Model.place": "(self, table: 'Any', **options: 'Any') -> 'PlacedSamples'",
-    "Model.distances": (
-        "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'Any'"
-    ),
-    "Model.embed": (
-        "(self, table: 'Any', *, asvs: 'bool' = False, **options: 'Any') -> 'pd.DataFrame'"
-    ),
-    "Model.explain": "(self, table: 'Any', metadata: 'Any' = None, *, "
-    "output_dir: 'str | os.PathLike[str] | None' = None, **options: 'Any') -> 'pd.DataFrame'",
-    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, **options: 'Any') -> "
-    "'pd.DataFrame'",
-    "AmpliconClassifier.explain": "(self, X: 'Any', y: 'Any' = None, groups: 'Any' = None, "
-    "covariates: 'Any' = None, "
-    "**options: 'Any') -> 'pd.DataFrame'",
-    "AmpliconClassifier.fit": "(self, X: 'Any', y: 'Any', groups: 'Any' = None, covariates: "
-    "'Any' = None, "
-    "tree: 'Any' = None, studies: 'Any' = None, sample_weight: 'Any' = None) -> 'Any'",
-    "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' "
-    "= False) -> 'npt.NDArray[Any]'",
-    "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: "
-    "'bool' = False) -> 'Floats'",
-    "AmpliconRegressor.predict": (
-        "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> 'Floats'"
-    ),
-    "AmpliconRegressor.predict_interval": "(self, X: 'Any', covariates: 'Any' = None) -> 'Floats'",
-    "AmpliconRegressor.save": "(self, path: 'str | os.PathLike[str]') -> 'None'",
-    "AmpliconRegressor.score": "(self, X: 'Any', y: 'Any', covariates: 'Any' = None, "
-    "sample_weight: 'Any' = None) -> 'float'",
-    "audit": "(table: 'Any', metadata: 'Any', metadata_column: 'str | None' = None, *, "
-    "group_column: 'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
-    "check_samples": "(table: 'Any', groups: 'Any' = None, time: 'Any' = None) -> 'SampleCheck'",
-    "learning_curve": "(table: 'Any', metadata: 'Any', metadata_column: 'str', *, group_column: "
-    "'str | None' = None, **options: 'Any') -> 'pd.DataFrame'",
-    "load": "(path: 'Paths', **options: 'Any') -> 'Model'",
-    "pretrain": "(table: 'Any', tree: 'Any' = None, *, output_dir: 'str | os.PathLike[str]', "
-    "metadata: 'Any' = None, "
-    "**options: 'Any') -> 'Model'",
-    "read_table": "(source: 'Any') -> 'AmpliconTable'",
-    "run": "(command: 'str', **options: 'Any') -> 'int'",
-    "unifrac": (
-        "(table: 'Any', tree: 'Any', metric: 'Metric' = 'unifrac', **options: 'Any') -> 'Any'"
-    ),
+    "AmpliconClassifier.explain": "(self, X: 'TableLike', y: 'Values | None' = None, groups: 'Values | None' = None, covariates: 'pd.DataFrame | None' = None, *, output_dir: 'PathLike | None' = None, **options: 'OptionValue') -> 'pd.DataFrame'",
+    "AmpliconClassifier.fit": "(self, X: 'TableLike', y: 'Values', groups: 'Values | None' = None, covariates: 'pd.DataFrame | None' = None, tree: 'TreeLike | None' = None, studies: 'Values | None' = None, sample_weight: 'Values | None' = None) -> 'Self'",
+    "AmpliconClassifier.predict": "(self, X: 'TableLike', covariates: 'pd.DataFrame | None' = None, new_study: 'bool' = False) -> 'npt.NDArray[np.generic]'",
+    "AmpliconClassifier.predict_proba": "(self, X: 'TableLike', covariates: 'pd.DataFrame | None' = None, new_study: 'bool' = False) -> 'Floats'",
+    "AmpliconRegressor.predict": "(self, X: 'TableLike', covariates: 'pd.DataFrame | None' = None, new_study: 'bool' = False) -> 'Floats'",
+    "AmpliconRegressor.predict_interval": "(self, X: 'TableLike', covariates: 'pd.DataFrame | None' = None) -> 'Floats'",
+    "AmpliconRegressor.save": "(self, path: 'PathLike') -> 'None'",
+    "AmpliconRegressor.score": "(self, X: 'TableLike', y: 'Values', covariates: 'pd.DataFrame | None' = None, sample_weight: 'Values | None' = None) -> 'float'",
+    "Model.distances": "(self, table: 'TableLike', metric: 'PlacedMetric' = 'unifrac', **options: 'OptionValue') -> 'skbio.DistanceMatrix'",
+    "Model.embed": "(self, table: 'TableLike', *, asvs: 'bool' = False, **options: 'OptionValue') -> 'pd.DataFrame'",
+    "Model.explain": "(self, table: 'TableLike', metadata: 'MetadataLike | None' = None, *, output_dir: 'PathLike | None' = None, **options: 'OptionValue') -> 'pd.DataFrame'",
+    "Model.place": "(self, table: 'TableLike', **options: 'OptionValue') -> 'PlacedSamples'",
+    "Model.predict": "(self, table: 'TableLike', metadata: 'MetadataLike | None' = None, **options: 'OptionValue') -> 'pd.DataFrame'",
+    "Model.prediction_table": "(self, table: 'TableLike', metadata: 'MetadataLike | None' = None, **options: 'OptionValue') -> 'PredictionTable'",
+    "audit": "(table: 'TableLike', metadata: 'MetadataLike', metadata_column: 'str | None' = None, *, group_column: 'str | None' = None, **options: 'OptionValue') -> 'pd.DataFrame'",
+    "check_samples": "(table: 'TableLike', groups: 'Values | None' = None, time: 'Values | None' = None) -> 'SampleCheck'",
+    "learning_curve": "(table: 'TableLike', metadata: 'MetadataLike', metadata_column: 'str', *, group_column: 'str | None' = None, **options: 'OptionValue') -> 'pd.DataFrame'",
+    "load": "(path: 'PathLike | Sequence[PathLike]', **options: 'OptionValue') -> 'Model'",
+    "pretrain": "(table: 'TableLike', tree: 'TreeLike | None' = None, *, output_dir: 'PathLike', metadata: 'MetadataLike | None' = None, **options: 'OptionValue') -> 'Model'",
+    "read_table": "(source: 'TableLike') -> 'AmpliconTable'",
+    "run": "(command: 'str', **options: 'OptionValue') -> 'int'",
+    "unifrac": "(table: 'TableLike', tree: 'TreeLike', metric: 'Metric' = 'unifrac', **options: 'OptionValue') -> 'skbio.DistanceMatrix | pd.Series'",
 }
 NAMES = [
     "AmpliconClassifier",
@@ -116,3 +99,10 @@ def test_a_missing_extra_says_in_one_line_how_to_install_it():
         "--track wandb needs no_such_library, which is not installed: pip install "
         "'attention-all-microbes[wandb]'",
     )
+
+
+@pytest.mark.sources
+def test_mypy_checks_the_script_of_a_user():
+    """`nox -s types` does, with the files that pyproject.toml names."""
+    text = (USER_SCRIPT.parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert "tests/api/user_script.py" in re.search(r"^\[tool.mypy\]\nfiles = .*$", text, re.M)[0]

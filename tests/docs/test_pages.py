@@ -15,6 +15,7 @@ from types import ModuleType
 
 import pytest
 
+import aam
 from aam.cli import COMMANDS
 from aam.options import options_of
 from tests.programs import run_program, with_sources, write_program
@@ -247,6 +248,12 @@ def of_docs(name: str) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(DOCS)
         return importlib.import_module(name)
+
+
+def test_the_page_of_python_names_lists_the_public_names():
+    page = of_docs("make_reference").python_page()
+    names = re.findall(r"^## aam\.(\w+)$", page, re.MULTILINE)
+    assert names == sorted(set(aam.__all__) - {"__version__"})
 
 
 def test_make_has_every_target_and_variable_that_a_page_names():
