@@ -197,13 +197,10 @@ def test_names_that_are_no_files_are_not_staged(of_table, tmp_path):
     assert "--tree in/tree/0/tree.nwk none\n" in text
 
 
-def test_a_line_appears_only_when_set_and_its_value_is_one_word(pretrain, of_table):
+def test_a_line_appears_only_when_set(pretrain):
     for name in ("account", "qos", "gres"):
         assert f"--{name}" not in pretrain()
         assert f"#SBATCH --{name}=abc" in pretrain(f"--{name}", "abc")
-    for word in ("a b", 'a" --uid=0', "a\nb", "$(x)"):
-        message = of_table("pretrain_node", "--account", word, status=2).stderr
-        assert "which is not a name for SLURM" in message
 
 
 def test_hostile_names_are_quoted(login, tmp_path):
@@ -431,7 +428,7 @@ def test_scripts_for_other_sites(pretrain, login, name, tmp_path):
         assert absent(done.stderr, "account: is not set", "shared: is") == []
 
 
-def test_further_options_variables_and_limits_of_a_site(pretrain, of_table):
+def test_further_options_variables_and_limits_of_a_site(pretrain):
     more = {"AAM_SITE_SBATCH": "--mail-type=END;--reservation=x", "AAM_SITE_ENV": "A=it's;B="}
     text = pretrain(**more, AAM_SITE_SEEN="2026-11-27, c0ffee")
     assert "\n#SBATCH --mail-type=END\n#SBATCH --reservation=x\n" in text
@@ -440,28 +437,7 @@ def test_further_options_variables_and_limits_of_a_site(pretrain, of_table):
     assert "# site        aam has not run there yet\n" in pretrain()
     limits = {"AAM_SITE_LIMITS": "1:2;3:6"}
     assert "#SBATCH --time=02:00:00\n" in pretrain(**limits)
-    done = of_table("pretrain_multi", "--time=7:00:00", status=2, **limits)
-    assert "7 h is more than the 6 h that SDSC Cosmos allows for 2 nodes" in done.stderr
     assert "#SBATCH --time=08:00:00\n" in pretrain("--nodes=4", "--time=8:00:00", **limits)
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "SBATCH=--nodes=9",
-        "SBATCH=mail",
-        "SBATCH=--no-requeue",
-        "ENV=x",
-        "ENV=1x=2",
-        "LIMITS=91",
-        "LIMITS=9:2;3:6",
-        "LIMITS=0:2",
-    ],
-)
-def test_wrong_lists_of_a_site(of_table, variable):
-    name, _, value = variable.partition("=")
-    done = of_table("pretrain_node", status=2, **{f"AAM_SITE_{name}": value})
-    assert f"{name.lower()} " in done.stderr.replace(":", " ")
 
 
 def test_problems_of_the_site_and_of_options_are_in_one_message(login, make, tmp_path):
@@ -506,9 +482,6 @@ def test_missing_values_of_a_site_are_named(login, user_file, tmp_path):
         assert absent(message, *said) == []
     assert "AAM_SITE_GRES=...; none where the site has none" in message
     assert "\n  shared: is not set" not in message
-    profiles = ", ".join(sorted(path.stem for path in (ROOT / "slurm" / "sites").glob("*.toml")))
-    refusal = login("stage", "--site", "mars", "--", status=2).stderr
-    assert f"no such profile; expected one of {profiles}, or a .toml file" in refusal
     user_file.write_bytes(b'qos = "\xff"\n')
     (tmp_path / "other.toml").write_text("[[")
     message = login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
@@ -626,12 +599,6 @@ def test_the_tasks_of_a_node_share_seeds(of_table, make):
     tasks = "# tasks       take the next seed until none is left: 3, 14"
     cost = "cost        at most 1 x 12.0 h = 12.0 node-hours"
     assert absent(make("pretrain-node", TABLE=True, SEEDS="3 14").stderr, tasks, cost) == []
-    wrong = ("--seeds", "3", "3", "x", "--chain", "100000")
-    problems = ["--seeds 3 3 x: expected different", "--chain 100000: expected 1 to 1,000"]
-    problems += ["--seed: each run of --seeds"]
-    message = of_table("pretrain_single", *wrong, more=("--seed", "1"), status=2).stderr
-    assert absent(message, *problems) == []
-    assert "--seeds, --chain: stage has one job" in of_table("stage", *seeds, status=2).stderr
 
 
 def test_a_chain_is_a_run_of_several_jobs(make, tmp_path, shared):
@@ -707,29 +674,121 @@ def test_an_image_is_checked_before_a_job_is_queued(predict, tmp_path, shared):
 # --- refusals ----------------------------------------------------------------------------------
 
 
-def test_all_problems_are_in_one_message(login, of_table, tmp_path):
-    words = shlex.split(
-        "pretrain_multi --nodes 5 --time 25:00:00 --devices 9 --image no.sif --data"
-    )
-    more = ["--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
-    message = login(*words, tmp_path, "--", *more, status=2).stderr
-    parts = ["at most 4", "25 h is more than the 24 h", "--devices 9", "no.sif is missing"]
-    parts += ["no.biom is missing", "/elsewhere is not below"]
-    parts += ["--overwrite: a job never writes over anything"]
-    assert absent(message, *parts) == []
-    words, width = ("--nodes=0", "--devices=-1", "--time", "soon"), ("--embedding-dim", "9" * 400)
-    parts = ["--nodes 0: expected 1 or more", "--devices -1: expected 1 or more"]
-    message = of_table("pretrain_node", *words, more=width, status=2).stderr
-    assert absent(message, *parts, "--time soon: expected HH:MM:SS") == []
-    variables = {"AAM_SITE_DEVICES_PER_NODE": "24", "AAM_SITE_LOCAL": "scratch/{user}"}
-    expected = "expected one for each device, or []"
-    parts = [f"cpu_sets: has 4 sets for devices_per_node = 24, {expected}", "AAM_SITE_CPU_SETS="]
-    parts += ["local: is 'scratch/{user}', expected an absolute path"]
-    assert absent(of_table("pretrain_node", status=2, **variables).stderr, *parts) == []
-    for name in ("quo'te", "new\nline", "per%cent", "doll$ar"):
-        message = of_table("pretrain_node", more=("--output-dir", name), status=2).stderr
-        hint = "choose another by --output-dir (OUT of make)"
-        assert absent(message, "SLURM cannot write a log", hint) == []
+PROFILES = ", ".join(sorted(path.stem for path in (ROOT / "slurm" / "sites").glob("*.toml")))
+NO_WORD = "which is not a name for SLURM"
+NO_NAME_OF_A_LOG = ("SLURM cannot write a log", "choose another by --output-dir (OUT of make)")
+NO_OPTION = "aam pretrain has no such option"
+
+# The words for slurm/generate, after variables of the environment; TABLE is `--data TMP -- --table
+# table.biom`, and TMP the folder of the test. Then all that is said.
+REFUSED = [
+    (
+        "pretrain_multi --nodes 5 --time 25:00:00 --devices 9 --image no.sif --data TMP -- "
+        "--table no.biom --output-dir /elsewhere --overwrite",
+        "at most 4",
+        "25 h is more than the 24 h",
+        "--devices 9",
+        "no.sif is missing",
+        "no.biom is missing",
+        "/elsewhere is not below",
+        "--overwrite: a job never writes over anything",
+    ),
+    (
+        f"pretrain_node --nodes=0 --devices=-1 --time soon TABLE --embedding-dim {'9' * 400}",
+        "--nodes 0: expected 1 or more",
+        "--devices -1: expected 1 or more",
+        "--time soon: expected HH:MM:SS",
+    ),
+    *[
+        (f"pretrain_node --account {shlex.quote(word)} TABLE", NO_WORD)
+        for word in ("a b", 'a" --uid=0', "a\nb", "$(x)")
+    ],
+    *[
+        (f"pretrain_node TABLE --output-dir {shlex.quote(name)}", *NO_NAME_OF_A_LOG)
+        for name in ("quo'te", "new\nline", "per%cent", "doll$ar")
+    ],
+    # Sites.
+    (
+        "AAM_SITE_DEVICES_PER_NODE=24 AAM_SITE_LOCAL=scratch/{user} pretrain_node TABLE",
+        "cpu_sets: has 4 sets for devices_per_node = 24, expected one for each device, or []",
+        "AAM_SITE_CPU_SETS=",
+        "local: is 'scratch/{user}', expected an absolute path",
+    ),
+    (
+        "AAM_SITE_LIMITS=1:2;3:6 pretrain_multi --time=7:00:00 TABLE",
+        "7 h is more than the 6 h that SDSC Cosmos allows for 2 nodes",
+    ),
+    *[
+        (f"AAM_SITE_SBATCH={value} pretrain_node TABLE", f"sbatch holds {value!r}, expected a list")
+        for value in ("--nodes=9", "mail", "--no-requeue")
+    ],
+    *[
+        (f"AAM_SITE_ENV={value} pretrain_node TABLE", f"env holds {value!r}, expected a list")
+        for value in ("x", "1x=2")
+    ],
+    *[
+        (f"AAM_SITE_LIMITS={value} pretrain_node TABLE", f"limits holds {value!r}, expected a list")
+        for value in ("91", "0:2")
+    ],
+    (
+        "AAM_SITE_LIMITS=9:2;3:6 pretrain_node TABLE",
+        "limits: is ['9:2', '3:6'], expected ascending numbers of nodes",
+    ),
+    ("stage --site mars --", f"no such profile; expected one of {PROFILES}, or a .toml file"),
+    # Seeds and chains.
+    (
+        "pretrain_single --seeds 3 3 x --chain 100000 TABLE --seed 1",
+        "--seeds 3 3 x: expected different",
+        "--chain 100000: expected 1 to 1,000",
+        "--seed: each run of --seeds",
+    ),
+    ("stage --seeds 3 14 TABLE", "--seeds, --chain: stage has one job"),
+    # Options.
+    (
+        "pretrain_single TABLE --epoch 3 --metadata-column ph --trim yes --lr",
+        f"--epoch: {NO_OPTION}; --epochs?",
+        f"--metadata-column: {NO_OPTION}",
+        "--trim yes: takes no value",
+        "--lr: expected one value that is not empty",
+    ),
+    (
+        "train TABLE --metadata metadata.tsv --metadata-column ph --output-dir a b",
+        "--output-dir a b: expected one value",
+    ),
+    ("ci_rocm TABLE", "--table: ci_rocm has no such option; expected --output-dir or --output"),
+    ("unifrac --stripes 0 -- --table x", "--stripes 0: slurm/generate has no such option"),
+    ("reach --time 'x y' -- true", "--time x y: expected"),
+    # Inputs.
+    (
+        "stage --data TMP --submit --",
+        "stage: no input to copy is given; for example: make stage TABLE=table.biom",
+    ),
+    (
+        "predict --data TMP -- --table . --model image.sif --metadata=",
+        "--table .: TMP is a folder, expected a file",
+        "--model image.sif: TMP/image.sif is a file, expected a folder",
+        "--metadata: is empty, expected a path",
+    ),
+    (
+        "predict --data TMP -- --table '' --model ~no-such-user/m --output=",
+        "--table: is empty, expected a path",
+        "~no-such-user/m is missing",
+        "--output '': expected one value that is not empty",
+    ),
+    ("stage TABLE --tree other/table.biom", "inputs of one name would replace each other"),
+]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[0][:60])
+def test_all_problems_are_in_one_message(login, tmp_path, row):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "table.biom").write_text("x")
+    command, *problems = (text.replace("TMP", str(tmp_path)) for text in row)
+    words = shlex.split(command.replace("TABLE", f"--data {tmp_path} -- --table table.biom", 1))
+    variables = dict(word.split("=", 1) for word in words if word.startswith("AAM_SITE_"))
+    message = login(*words[len(variables) :], status=2, **variables).stderr
+    assert absent(message, *problems) == []
 
 
 def test_files_that_are_not_a_run_are_left_alone(pretrain, of_table, shared):
@@ -752,7 +811,6 @@ def test_a_shell_on_a_node_and_the_jobs_that_ran(login, make, tmp_path):
     assert make("shell-node", TIME="0:30:00").stdout.startswith("srun --job-name=aam")
     missing = make("shell-node", 2, AAM_SITE_IMAGE=tmp_path / "no.sif").stderr
     assert "no.sif is missing; make container-rocm" in missing
-    assert "--time x y: expected" in login("reach", "--time", "x y", "--", "true", status=2).stderr
     assert login("shell", "--engine", "none", program="python3").stdout.endswith(" reach bash\n")
     assert "--name=pretrain_single,pretrain_node" in make("jobs").stdout
     (tmp_path / "login" / "sacct").unlink()
@@ -778,50 +836,33 @@ def test_sbatch_that_refuses(of_table, tmp_path):
         assert remedy in message.partition("sbatch refused")[2]
 
 
-def test_options_that_aam_does_not_have(login, of_table, tmp_path, monkeypatch):
-    wrong = ("--epoch", "3", "--metadata-column", "ph", "--trim", "yes", "--lr")
-    problems = ["--epoch: aam pretrain has no such option; --epochs?"]
-    problems += ["--metadata-column: aam pretrain has no such option"]
-    problems += ["--trim yes: takes no value", "--lr: expected one value that is not empty"]
-    assert absent(of_table("pretrain_single", more=wrong, status=2).stderr, *problems) == []
+def test_words_that_aam_has_are_kept(login, of_table, tmp_path):
     (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
     words = ("--metadata", "metadata.tsv", "--metadata-column", "ph", "a b", "--no-trim")
     of_table("train", more=(*words, "--seed=3", "--no_trim"))
-    message = of_table("train", more=(*words, "--output-dir", "a", "b"), status=2).stderr
-    assert "--output-dir a b: expected one value" in message
-    odd = (*words, "--group-column", b"\xff".decode("utf-8", "surrogateescape"))
-    message = of_table("train", more=odd, status=2, program="python3").stderr
+    (tmp_path / "model").mkdir()
+    predict = ["predict", "--data", tmp_path, "--", "--table"]
+    login(*predict, "table.biom", "--model", "model", "model")
+    login("stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree", "tree.nwk")
+
+
+def test_a_value_that_is_not_utf8_is_refused(of_table, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    name = b"\xff".decode("utf-8", "surrogateescape")
+    words = ("--metadata", "metadata.tsv", "--metadata-column", "ph", "--group-column", name)
+    message = of_table("train", more=words, status=2, program="python3").stderr
     assert "--group-column '\\udcff': is not UTF-8" in message
-    message = of_table("ci_rocm", status=2).stderr
-    assert "--table: ci_rocm has no such option; expected --output-dir or --output" in message
-    message = login("unifrac", "--stripes", "0", "--", "--table", "x", status=2).stderr
-    assert "--stripes 0: slurm/generate has no such option" in message
+
+
+def test_a_removed_option_is_answered(of_table, monkeypatch):
     gone = {"--stripe": "one process computes the whole matrix"}
     monkeypatch.setattr(options, "removed_options", lambda: gone)
     message = of_table("unifrac", more=("--tree", "tree.nwk", "--stripe", "1/2"), status=2).stderr
     assert "--stripe was removed: one process computes the whole matrix" in message
 
 
-def test_wrong_inputs(login, make, tmp_path):
-    message = login("stage", "--data", tmp_path, "--submit", "--", status=2).stderr
-    assert "stage: no input to copy is given; for example: make stage TABLE=table.biom" in message
+def test_make_without_an_input_is_refused(make):
     assert "no input to copy" in make("stage", 2).stderr
-    words = ["predict", "--data", tmp_path, "--", "--table"]
-    message = login(*words, ".", "--model", "image.sif", "--metadata=", status=2).stderr
-    problems = [f"--table .: {tmp_path} is a folder, expected a file"]
-    problems += [f"--model image.sif: {tmp_path}/image.sif is a file, expected a folder"]
-    assert absent(message, *problems, "--metadata: is empty, expected a path") == []
-    message = login(*words, "", "--model", "~no-such-user/m", "--output=", status=2).stderr
-    problems = ["--table: is empty, expected a path", "~no-such-user/m is missing"]
-    assert absent(message, *problems, "--output '': expected one value that is not empty") == []
-    (tmp_path / "model").mkdir()
-    login(*words, "table.biom", "--model", "model", "model")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "table.biom").write_text("x")
-    words = ["stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree"]
-    message = login(*words, "other/table.biom", status=2).stderr
-    assert "inputs of one name would replace each other" in message
-    login(*words, "tree.nwk")
 
 
 def test_names_that_are_too_long(login, make):
