@@ -92,8 +92,8 @@ class Description:
         depth, dropped = self.record.get("depth"), len(self.record.get("dropped_samples") or ())
         if depth is None or "samples" not in self.data:
             return ""
-        text = f"{self.data['samples']} samples"
-        text += f" with {self.data['ASVs']} ASVs" if "ASVs" in self.data else ""
+        text = f"{_with_commas(self.data['samples'])} samples"
+        text += f" with {_with_commas(self.data['ASVs'])} ASVs" if "ASVs" in self.data else ""
         text += f" were rarefied to {depth:,} reads"
         return f"{text}; {dropped} with fewer were left out." if dropped else f"{text}."
 
@@ -151,6 +151,12 @@ class Description:
         return f"; all samples of a {group} were held out together" if drawn else ""
 
     @property
+    def units(self) -> str:
+        """What is resampled and swapped as a whole."""
+        is_grouped = any(result.complete.groups is not None for result in self.targets)
+        return "whole groups" if is_grouped else "samples"
+
+    @property
     def comparison(self) -> str:
         """Baselines, tests, and the correction."""
         baselines = [b for r in self.targets for b in full_baselines(r.comparisons)]
@@ -167,7 +173,7 @@ class Description:
         if not any(math.isfinite(rival.p) for rival in rivals):
             return f"{text}, without tests."
         tests = dict.fromkeys(TESTS.get(result.key, SWAP_REFERENCE) for result in self.targets)
-        text += " by permutation tests that swap the predictions of whole groups "
+        text += f" by permutation tests that swap the predictions of {self.units} "
         text += f"({enumeration([*tests])})"
         if any(tests_corrected_for(result.comparisons) > 1 for result in self.targets):
             text += ", with p corrected for several baselines (Holm 1979)"
@@ -181,18 +187,19 @@ class Description:
     def intervals(self) -> str:
         """Confidence intervals of metrics, and conformal intervals of predictions."""
         enough = [r for r in self.targets if r.complete.group_count >= LEAST_GROUPS]
+        units = self.units.removeprefix("whole ")
         texts = []
         if enough:
             shares = any(result.complete.labels for result in enough)
             exact = "; those of shares are exact (Korn and Graubard 1998)" if shares else ""
             texts.append(
-                "95 % confidence intervals resample whole groups (Efron and Tibshirani 1993)"
+                f"95 % confidence intervals resample {self.units} (Efron and Tibshirani 1993)"
                 f"{exact}."
             )
         if any(result.coverage for result in self.targets):
             texts.append(
                 f"{100 * CONFORMAL_LEVEL:.0f} % prediction intervals are conformal"
-                f"{'' if self.is_judged_only else ' and calibrated on other groups'}"
+                f"{'' if self.is_judged_only else f' and calibrated on other {units}'}"
                 " (Lei et al. 2018)."
             )
         return " ".join(texts)
@@ -206,6 +213,11 @@ class Description:
         text = f"aam {versions.get('aam', '')}".strip()
         text += f" (commit {commit})" if commit else ""
         return f"{text} with {enumeration(libraries)}" if libraries else text
+
+
+def _with_commas(count: object) -> str:
+    """A count as text."""
+    return f"{count:,}" if isinstance(count, int) else str(count)
 
 
 def enumeration(items: Sequence[str]) -> str:
@@ -265,6 +277,11 @@ def _classes(result: Evaluation) -> str:
     return f"{name}: {complete.truth.min():g} to {complete.truth.max():g}"
 
 
+def _output(result: Evaluation) -> str:
+    """What the model predicts of a target."""
+    return "A probability of each class." if result.complete.labels else "A number."
+
+
 def dome(run: Description) -> dict[str, dict[str, str]]:
     """Answers to the questions of DOME, by section and question; empty where nothing is judged."""
     if not methods(run):
@@ -295,7 +312,7 @@ def dome(run: Description) -> dict[str, dict[str, str]]:
         },
         "model": {
             "interpretability": "aam explain computes the importance of ASVs and taxa.",
-            "output": "A number, or a probability of each class.",
+            "output": " ".join(dict.fromkeys(map(_output, results))),
             "execution": f"{record.get('device') or 'CPU or GPU not recorded'}, started "
             f"{record.get('started', 'at a time not recorded')}; the report has the time taken.",
             "software": f"{run.software}, licence BSD-3-Clause.",

@@ -105,6 +105,19 @@ def test_only_what_is_recorded_is_said_of_groups_and_of_models_of_others():
     assert "They are compared with the training median." in alone
 
 
+def test_without_groups_samples_are_said_to_be_resampled():
+    given = simulated.numeric(0.5)
+    rivals = [median(given), Baseline("depth alone", given.predicted[::-1])]
+    result = evaluate_target(Names("ph"), given, rivals, repeats=200)
+    run = Description(RUN, (result,), {"samples": 12345, "ASVs": 67890})
+    text = " ".join(methods(run))
+    assert "12,345 samples with 67,890 ASVs" in text
+    assert "confidence intervals resample samples (" in text
+    assert "swap the predictions of samples (" in text
+    assert "groups" not in text
+    assert dome(run)["model"]["output"] == "A number."
+
+
 def test_methods_of_two_classes_cite_their_tests():
     given = replace(two_classes(2.0), groups=np.arange(200) % 50)
     rival = Baseline("depth alone", given.predicted[:, ::-1], trivial=True)
