@@ -83,7 +83,9 @@ class Program(NamedTuple):
 COMMANDS = {
     "audit": Command("AuditConfig", "api.evaluation:audit_study", "what gives a target away"),
     "pretrain": Command("PretrainConfig", "api.training:run_pretraining", "pretrain an encoder"),
-    "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns"),
+    "train": Command(
+        "FineTuneConfig", "api.training:run_training", "learn to predict metadata columns"
+    ),
     "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
     "evaluate": Command("EvaluateConfig", "api.evaluation:evaluate_table", "judge predictions"),
     "explain": Command("ExplainConfig", "api.explanation:explain_model", "ASVs that matter"),

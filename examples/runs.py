@@ -1,14 +1,12 @@
-"""Runs of the examples: a task of rows of a data set, what a command prepares and saves, several
-ranks.
-"""
+"""Runs of the examples: a task of rows of a data set, what a command saves, several ranks."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from aam.device.distributed import SINGLE, World, start_ranks
-from aam.device.environment import is_rank
-from aam.device.platform import prepare_device
 from aam.device.rng import generator
 from aam.engine.checkpoint import State, load, save
-from aam.engine.run import LAST, MODEL, RunDirectory, RunPlan, train_once
+from aam.engine.run import LAST, MODEL, Run
 from aam.engine.task import Task
 from aam.engine.trainer import fit
 from aam.errors import RunError
-from aam.options import RunConfig, TrainingOptions, check, to_dict
-
-Inputs = TypeVar("Inputs")
+from aam.options import TrainingOptions
 
 
 class RowsTask(Task):
@@ -91,39 +85,10 @@ class RowsTask(Task):
         return len(batch) * self.ranks
 
 
-def plan_with_device(
-    config: Any,
-    runtime: RunConfig,
-    files: Mapping[str, Path],
-    outputs: Sequence[str],
-    read: Callable[[torch.device], Inputs],
-    work: Callable[[RunDirectory, torch.device, Inputs], dict[str, Any]],
-    splits_batches: bool = True,
-) -> Callable[[World], RunPlan]:
-    """Return a `prepare` for `run_command` that prepares the device.
-
-    `read` reads and checks every input, before the folder of the run is touched, and `work` gets
-    what it returns. `splits_batches` says whether the ranks share the samples of a batch; the
-    others are as those of `RunPlan`.
-    """
-
-    def prepare(world: World) -> RunPlan:
-        if is_rank(runtime):
-            check(config)
-        device = prepare_device(runtime)
-        facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
-        inputs = read(device)
-        return RunPlan(
-            to_dict(config), files, facts, outputs, lambda run: work(run, device, inputs)
-        )
-
-    return prepare
-
-
 def fit_and_save(
     make_task: Callable[[], Task],
     options: TrainingOptions,
-    run: RunDirectory,
+    run: Run,
     folder: Path,
     title: str,
     description: dict[str, Any],
@@ -139,15 +104,15 @@ def fit_and_save(
         What is needed to build the model again, as values of JSON; stands with the weights and in
         what is returned.
     """
-
-    def train(state: State | None) -> State:
-        trainer = fit(make_task(), options, run, folder, state, title)
-        facts = {**description, "best_epoch": trainer.progress.best_epoch}
-        for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
-            save(folder / name, State(weights, facts), run.world)
-        return State(trainer.best_weights, facts)
-
-    return train_once(run, folder, lambda state: lambda: train(state), lambda: load(folder / MODEL))
+    best = None
+    for path, name in run.unfinished({folder: title}):
+        with run.training(path, name) as training:
+            trainer = fit(make_task(), options, training)
+            facts = {**description, "best_epoch": trainer.progress.best_epoch}
+            best = State(trainer.best_weights, facts)
+            save(path / LAST, State(trainer.last_weights, facts), run.world)
+            save(path / MODEL, best, run.world)
+    return load(folder / MODEL) if best is None else best
 
 
 def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:

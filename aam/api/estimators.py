@@ -49,9 +49,8 @@ from aam.io.metadata import Metadata, is_number
 from aam.options import Attention, configured
 from aam.predict.blend import NETWORK
 from aam.predict.prediction import fit_intervals, predict_rows
-from aam.predict.saved_model import SavedModel, load_encoder, save_model
+from aam.predict.saved_model import SavedModel, save_model
 from aam.report.training import judged_columns
-from aam.training.pretrain import Place
 from aam.typing import Floats, OptionValue, PathLike
 
 if TYPE_CHECKING:
@@ -218,8 +217,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         check_targets(folds)
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
         weight_of = _weights(weights, table.sample_ids, folds.config.targets.members)
-        place = Place(folds.device, encoder=load_encoder(config.train, ""))
-        saved = fit_model(folds, split, place, weight_of)
+        saved = fit_model(folds, split, weights=weight_of)
         saved.notes.update(_interval_notes(saved, folds, split))
         machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
         self.model_ = Model((), [saved], machine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,26 +18,19 @@ from aam.data.memory import MetadataLike, TableLike, TreeLike
 from aam.data.splits import Split, Subset, classes_not_learned, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
 from aam.data.targets import Covariates, Targets, classes_of_few_groups, fit_labels, sorted_labels
-from aam.device.distributed import SINGLE, World
+from aam.device.distributed import SINGLE, World, launch, process_count
+from aam.device.environment import is_launcher
 from aam.device.platform import Facts, prepare_device
-from aam.engine.run import RunDirectory
+from aam.engine.run import MODEL, TrainingFolder, open_run
 from aam.engine.signals import interrupts_as_in_python
-from aam.errors import InputError, shown
+from aam.errors import FINISHED, InputError, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
 from aam.options import configured, not_none, to_dict
 from aam.predict.blend import NETWORK, fit_blends, in_words
 from aam.predict.estimator import Samples
-from aam.predict.folds import (
-    Folds,
-    Models,
-    losses_in_words,
-    run_folds,
-    save_models,
-    study_for,
-    with_encoder,
-)
-from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder
+from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
+from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures import loss_figures, read_epochs
 from aam.report.files import write_results
@@ -65,7 +59,7 @@ MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
 MOST_BASELINE_ROWS = MOST_ROWS
 
 
-def run(config: FineTuneConfig, report: bool = True) -> int:
+def run_training(config: FineTuneConfig, report: bool = True) -> int:
     """Run `aam train`; return the exit status.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while
@@ -73,68 +67,93 @@ def run(config: FineTuneConfig, report: bool = True) -> int:
     of all samples; then, with `report`, predictions.tsv, report.html and metrics.json. Raises
     `CallAgain` after a signal, with the state saved.
     """
-
-    def prepare(world: World) -> tuple[Training, list[str]]:
-        folds = load_folds(config, world)
+    if is_launcher(config.runtime):
+        return launch(process_count(config.runtime), sys.argv[1:])
+    with open_run(config) as run:
+        folds = load_folds(config, run.world)
         check_targets(folds)
-        return folds, _start_message(folds)
+        _log_start(folds)
+        record = folds.record("train")
+        if config.runtime.dry_run:
+            run.print_plan(record, folds.describe())
+            return FINISHED
+        run.begin(record)
+        if run.is_finished():
+            return FINISHED
+        warnings, splits = folds.warn_of_leaks(), splits_by_folder(folds, run.path)
+        for path, split in run.unfinished(splits):
+            with run.training(path, folds.title("train", split)) as folder:
+                folds.write_split(split, path)
+                fit_model(folds, split, folder)
+        if report and run.reports():
+            results = TrainingReport(folds, run.path, warnings)
+            for path, split in splits.items():
+                results.add(split, load_model(path / MODEL, folds.device))
+            results.write(_unjudged(folds))
+    return FINISHED
 
-    return run_folds("train", config, prepare, fit_model, partial(_finish, report))
+
+def splits_by_folder(folds: Training, path: Path) -> dict[Path, Split]:
+    """The split of each folder in the run directory `path`.
+
+    A cross-validation ends with a model of all samples, whose results are those of the folds,
+    unless each fold has a pretrained encoder of its own.
+    """
+    splits = folds.by_folder(path)
+    if folds.data.cv is None:
+        return splits
+    try:
+        encoder_folder(folds.config.train, "")
+    except InputError:
+        log.info("no model of all samples: each fold has a pretrained encoder of its own")
+        return splits
+    return {**splits, path: split_of_all(folds)}
 
 
 def fit_model(
-    folds: Training, split: Split, place: Place, weights: Mapping[str, float] | None = None
+    folds: Training,
+    split: Split,
+    folder: TrainingFolder | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> SavedModel:
-    """Fit the blend of each target on a split, and a network if it is a member; save them in a run.
+    """Fit the blend of each target on a split, and a network if it is a member; save them in the
+    `folder` of a run, if there is one.
 
     The network learns all targets at once, because they share its vectors. The blends take
     `weights` of the samples by id.
     """
     config, data, members = folds.config, folds.data, folds.config.targets.members
+    encoder = load_encoder(config.train, split.test_fold)
     train_ids = split.ids("train")
-    ids = seen = (*train_ids, *split.ids("validation"))
-    if split in folds.splits:
-        # What is reported is not learned from.
-        ids = split.not_held_out
+    learned_ids = (*train_ids, *split.ids("validation"))
+    # Held-out samples of a fold must not be learned from.
+    ids = split.not_held_out if split in folds.splits else learned_ids
     fitted = None
     if NETWORK in members:
         study, targets, covariates = supervise(folds, train_ids)
         rows = study.rows(train_ids), study.rows(split.ids("validation"))
+        place = Place(folds.device, folder, encoder, folds.encoded)
         fitted = fit_network(study, rows, targets, covariates, config, place)
     else:
         study, targets, covariates = supervise(folds, ids)
-        seen = ids
-    truths = {spec: truth_of(not_none(study.metadata), spec, seen) for spec in targets.specs}
+        learned_ids = ids
+    metadata = not_none(study.metadata)
+    truths = {spec: truth_of(metadata, spec, learned_ids) for spec in targets.specs}
     # The median, or the most frequent class.
-    usual = {spec.name: guess(truth, len(spec.labels)) for spec, truth in truths.items()}
-    notes = {"guesses": {name: values.tolist() for name, values in usual.items()}}
-    saved = folds.model(place, seen, fitted, targets, covariates, notes)
-    if place.world.is_main:
-        if others := tuple(name for name in members if name != NETWORK):
-            samples = Samples.of_study(study, study.rows(ids), saved.levels)
-            groups, studies = (study.column(x, ids) for x in (data.group_column, data.study_column))
-            of_samples = None if weights is None else [weights[name] for name in ids]
-            blends = fit_blends(study, targets, samples, others, groups, studies, of_samples)
-            saved = replace(saved, blends=blends)
-        if place.run is not None:
-            save_models(place.folder, saved, fitted)
+    guesses = {spec.name: guess(truth, len(spec.labels)).tolist() for spec, truth in truths.items()}
+    notes = {"guesses": guesses}
+    saved = folds.model(learned_ids, encoder, fitted, targets, covariates, notes)
+    if not folds.world.is_main:
+        return saved
+    if others := tuple(name for name in members if name != NETWORK):
+        samples = Samples.of_study(study, study.rows(ids), saved.levels)
+        groups, studies = (study.column(x, ids) for x in (data.group_column, data.study_column))
+        of_samples = None if weights is None else [weights[name] for name in ids]
+        blends = fit_blends(study, targets, samples, others, groups, studies, of_samples)
+        saved = replace(saved, blends=blends)
+    if folder is not None:
+        save_models(folder.path, saved, fitted)
     return saved
-
-
-def _finish(
-    report: bool, folds: Training, run: RunDirectory, models: Models, warnings: list[str]
-) -> None:
-    """Fit the model of all samples after a cross-validation, predict and report."""
-    saved = _fit_all(folds, run) if folds.data.cv is not None else None
-    if not report or not run.world.is_main:
-        return
-    collected = TrainingReport(folds, run.path, warnings)
-    for split in folds.splits:
-        if (model := models[split]) is not None:
-            collected.add(split, model)
-    if saved is not None:
-        collected.models[run.path] = saved
-    collected.write(_unjudged(folds))
 
 
 def _unjudged(folds: Training) -> str:
@@ -153,22 +172,6 @@ def _unjudged(folds: Training) -> str:
         reason = f"{groups} {unit} are fewer than the {LEAST_GROUPS_FOR_FOLDS} of folds by default"
     remedy = f"; --cv {min(groups, DEFAULT_FOLDS)} tests each sample once" if groups > 1 else ""
     return f"No held-out evaluation: {reason}{remedy}"
-
-
-def _fit_all(folds: Training, run: RunDirectory) -> SavedModel | None:
-    """The model of all samples; its figures are those of the folds.
-
-    None if each fold has a pretrained encoder of its own.
-    """
-    try:
-        encoder_folder(folds.config.train, "")
-    except InputError:
-        log.info("no model of all samples: each fold has a pretrained encoder of its own")
-        return None
-    ids = folds.study.table.sample_ids
-    if run.world.is_main:
-        log.info("model/ learns from all %d samples; its results are those of the folds", len(ids))
-    return folds.fit_split(split_of_all(folds), run, "train on all samples", fit_model)
 
 
 def split_of_all(folds: Training) -> Split:
@@ -386,21 +389,22 @@ def _labels_seen(folds: Training, split: Split) -> list[str]:
     return [f"--pretrained-encoder {encoder.source} {what}; {why}"]
 
 
-def _start_message(folds: Training) -> list[str]:
-    """Lines on device, samples, ASVs and depth, on the members and on losses."""
+def _log_start(folds: Training) -> None:
+    """Log device, samples, ASVs and depth, the members and the losses."""
     config, study, frozen = folds.config, folds.study, folds.config.targets.freeze_base
-    inputs, members = f"train: {folds.inputs_in_words}", config.targets.members
-    named = f"members: {in_words(members)}"
+    members = config.targets.members
     if NETWORK not in members:
-        return [inputs, named]
+        log.info("train: %s", folds.inputs_in_words)
+        log.info("members: %s", in_words(members))
+        return
     # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
     losses = [] if frozen else losses_in_words(study, config.train)
     losses.append(", ".join(config.targets.metadata_column))
-    lines = [f"{inputs}; losses: {', '.join(losses)}", named]
+    log.info("train: %s; losses: %s", folds.inputs_in_words, ", ".join(losses))
+    log.info("members: %s", in_words(members))
     if study.metric is None and not frozen:
         without = "without --tree or --unifrac-matrix"
-        lines.append(f"{without} no UniFrac term is learned with the targets")
-    return lines
+        log.info("%s no UniFrac term is learned with the targets", without)
 
 
 # --- `aam pretrain` ------------------------------------------------------------------------------
@@ -417,17 +421,38 @@ def run_pretraining(
     a signal, with the state saved.
     """
 
-    def prepare(world: World) -> tuple[Pretraining, list[str]]:
-        folds = _load_pretraining(config, world, inputs)
-        losses = losses_in_words(folds.study, folds.config.train)
-        lines = [f"pretrain: {folds.inputs_in_words}; losses: {', '.join(losses)}"]
-        if folds.study.metric is None:
-            without = "without --tree or --unifrac-matrix no UniFrac term is learned"
-            lines.append(f"{without}: the encoder learns from {' and '.join(losses)} only")
-        return folds, lines
+    if is_launcher(config.runtime):
+        return launch(process_count(config.runtime), sys.argv[1:])
+    with open_run(config) as run:
+        folds = _load_pretraining(config, run.world, inputs)
+        _log_losses(folds)
+        record = folds.record("pretrain", inputs)
+        if config.runtime.dry_run:
+            run.print_plan(record, folds.describe())
+            return FINISHED
+        run.begin(record)
+        if run.is_finished():
+            return FINISHED
+        warnings, splits = folds.warn_of_leaks(), folds.by_folder(run.path)
+        for path, split in run.unfinished(splits):
+            with run.training(path, folds.title("pretrain", split)) as folder:
+                folds.write_split(split, path)
+                _fit_encoder(folds, split, folder)
+        if report and run.reports():
+            encoders = {
+                split: load_model(path / MODEL, folds.device) for path, split in splits.items()
+            }
+            _report_on_encoders(folds, encoders, run.path, warnings)
+    return FINISHED
 
-    finish = partial(_report_on_encoders, report)
-    return run_folds("pretrain", config, prepare, _fit_encoder, finish, inputs)
+
+def _log_losses(folds: Pretraining) -> None:
+    """Log device, samples, ASVs, depth and the losses."""
+    losses = losses_in_words(folds.study, folds.config.train)
+    log.info("pretrain: %s; losses: %s", folds.inputs_in_words, ", ".join(losses))
+    if folds.study.metric is None:
+        without = "without --tree or --unifrac-matrix no UniFrac term is learned"
+        log.info("%s: the encoder learns from %s only", without, " and ".join(losses))
 
 
 def _load_pretraining(config: PretrainConfig, world: World, inputs: Inputs | None) -> Pretraining:
@@ -467,33 +492,30 @@ def _check_sizes(study: Study, splits: Sequence[Split]) -> None:
             raise InputError(f"{few}; {remedy}")
 
 
-def _fit_encoder(folds: Pretraining, split: Split, place: Place) -> SavedModel:
+def _fit_encoder(folds: Pretraining, split: Split, folder: TrainingFolder) -> None:
     """Pretrain an encoder on a split, and save its best and its last weights."""
     study, ids = folds.study, (*split.ids("train"), *split.ids("validation"))
     rows = study.rows(split.ids("train")), study.rows(split.ids("validation"))
-    fitted = fit_encoder(study, rows, folds.config, place)
-    saved = folds.model(place, ids, fitted)
-    if place.world.is_main:
-        save_models(place.folder, saved, fitted)
-    return saved
+    encoder = load_encoder(folds.config.train, split.test_fold)
+    fitted = fit_encoder(study, rows, folds.config, Place(folds.device, folder, encoder))
+    if folds.world.is_main:
+        save_models(folder.path, folds.model(ids, encoder, fitted), fitted)
 
 
 def _report_on_encoders(
-    report: bool, folds: Pretraining, run: RunDirectory, models: Models, warnings: list[str]
+    folds: Pretraining, encoders: Mapping[Split, SavedModel], path: Path, warnings: list[str]
 ) -> None:
     """Write report.html, figures and metrics.json."""
     config, study, tables, figures = folds.config, folds.study, [], []
-    if not report or not run.world.is_main:
-        return
     # What ASVs another encoder has seen is not known.
     judge = partial(evaluate_encoder, bases=config.train.pretrained_encoder is None)
-    for split, saved in models.items():
-        if saved is not None and split.held_out:
+    for split, saved in encoders.items():
+        if split.held_out:
             shown_tables, drawn, advice = judge(saved, study, split, config.runtime, folds.device)
             tables += shown_tables
             figures += drawn
             warnings = [*warnings, *advice]
-    epochs = {name: read_epochs(folder) for name, folder in folds.folders(run.path).items()}
+    epochs = {name: read_epochs(folder) for name, folder in folds.folders(path).items()}
     data = ReportData(
         title="aam pretrain",
         task={"command": "pretrain", "losses": ", ".join(losses_in_words(study, config.train))},
@@ -505,7 +527,7 @@ def _report_on_encoders(
         warnings=tuple(warnings),
         configuration=to_dict(config),
     )
-    write_results(run.path, data)
+    write_results(path, data)
 
 
 def pretrain(

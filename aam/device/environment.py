@@ -312,6 +312,11 @@ def is_rank(runtime: Any) -> bool:
     return rank_of(os.environ) is not None and bool(process_options(runtime))
 
 
+def is_launcher(runtime: Any) -> bool:
+    """Whether this process is to start those of ``--data-parallel``."""
+    return bool(runtime.data_parallel) and rank_of(os.environ) is None
+
+
 def is_later_rank(words: Sequence[str]) -> bool:
     """Whether this process is a rank but the first, by words of the command line as they came."""
     place = rank_of(os.environ)

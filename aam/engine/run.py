@@ -1,5 +1,5 @@
-"""A run: its folder and run.json, described, compared, locked, resumed; a command that trains,
-start to results.
+"""A run of a command that trains: its run.json, its folder, its ranks, its signals, and how it is
+resumed.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 import aam
-from aam.device.distributed import SINGLE, World, launch, process_count, process_group
-from aam.device.environment import rank_of
+from aam.device.distributed import SINGLE, World, process_group
+from aam.device.environment import is_rank
 from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_latest, remove_later
 from aam.engine.logger import METRICS, Record, flatten
 from aam.engine.signals import Signals
-from aam.errors import FINISHED, InputError
+from aam.errors import InputError
 from aam.files.atomic import (
     MANIFEST,
     file_digest,
@@ -48,11 +48,14 @@ from aam.files.output_folder import (
     lock_folder,
 )
 from aam.files.revision import code_commit
-from aam.options import IN_MEMORY, RunConfig, names, spelled
+from aam.options import IN_MEMORY, RunConfig, check, names, spelled
 
 log = logging.getLogger("aam")
 
-Saved = TypeVar("Saved")
+Item = TypeVar("Item")
+
+# Seconds between looks at the folds of other processes.
+WAIT = 1.0
 
 # Environment variables: the container image, and that processes share the folds of one run.
 IMAGE, SHARE = "AAM_IMAGE", "AAM_SHARE_FOLDS"
@@ -137,6 +140,21 @@ def describe(
     }
 
 
+def describe_run(
+    command: str,
+    options: Record,
+    files: Mapping[str, Path],
+    facts: Record,
+    outputs: Sequence[str],
+    in_memory: Mapping[str, str] | None = None,
+) -> Record:
+    """Content of the run.json of a command that trains: `describe`, and the names of `outputs` that
+    it may write, next to those of every run.
+    """
+    listed = {LIST: [RUN, RESULTS, *MEMORY_FILES, *outputs]}
+    return describe(command, options, files, {**facts, **listed}, in_memory)
+
+
 def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ between two run.json, by dotted name.
 
@@ -213,19 +231,83 @@ def earlier_decisions(runtime: RunConfig) -> Record:
         return {}
 
 
-# --- the directory -------------------------------------------------------------------------------
+# --- the run -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_run(config: Any) -> Iterator[Run]:
+    """Join the ranks of a run with the options `config`, and handle its signals, while the context
+    lasts. A command that trains takes these steps::
+
+        with open_run(config) as run:
+            ...                                        # read and check the inputs
+            run.begin(record)                          # create or resume the folder, and lock it
+            for folder, fold in run.unfinished(folds):
+                with run.training(folder, title) as training:
+                    ...                                # from training.state on; save the model
+            ...                                        # evaluate; write metrics.json at the end
+
+    A run is resumed in two places: `unfinished` leaves out the folds whose models exist, and
+    `training` gives the newest checkpoint of a fold that was interrupted.
+
+    Raises
+    ------
+    CallAgain
+        A signal arrived; the state is saved.
+    """
+    runtime = config.runtime
+    with Signals() as signals, process_group(runtime) as world, contextlib.ExitStack() as stack:
+        if is_rank(runtime):
+            check(config)
+        yield Run(runtime, signals, world, stack)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingFolder:
+    """The folder of one training of a run: of the only one, or of a fold.
+
+    Attributes
+    ----------
+    run : Run
+    path : Path
+        Holds the metrics, the checkpoints and the models.
+    title : str
+        Name of the training in the log.
+    state : State, optional
+        The checkpoint from which the training continues.
+    """
+
+    run: Run
+    path: Path
+    title: str
+    state: State | None = None
 
 
 @dataclass(eq=False)
-class RunDirectory:
-    """The directory of a run while it lasts, with the content of its run.json, and whether the run
-    is resumed.
+class Run:
+    """A run while it lasts; `open_run` makes it.
+
+    Attributes
+    ----------
+    runtime : RunConfig
+    signals : Signals
+    world : World
+        The ranks that train together.
+    stack : ExitStack
+        Releases the locks of the run at its end.
+    record : dict
+        Content of its run.json, from `begin` on.
+    resumed : bool
+        Whether the folder held this run before.
+    checkpoint : State, optional
+        That of ``--resume-from``, if a folder is named there.
     """
 
-    about: Record
     runtime: RunConfig
     signals: Signals
     world: World = SINGLE
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    record: Record = field(default_factory=dict)
     resumed: bool = False
     checkpoint: State | None = None
 
@@ -241,9 +323,26 @@ class RunDirectory:
         """Whether several processes fit the folds of this run."""
         return bool(os.environ.get(SHARE))
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """Create the directory or, with ``--resume-from``, open the existing one, and lock it.
+    # --- the steps of a run, in their order ---
+
+    def print_plan(self, record: Record, lines: Sequence[str] = ()) -> None:
+        """Print what the run would do, for ``--dry-run``: `lines`, and what becomes of its folder.
+
+        Raises
+        ------
+        InputError
+            Another process writes there, or as in `begin`.
+        """
+        if not self.world.is_main:
+            return
+        self.record, folder = record, self.runtime.output_dir
+        plan = "not named" if folder is None else self._plan()
+        place = f"output folder {folder or '(--output-dir)'}: {plan}"
+        print("\n".join([*lines, f"{place}; --dry-run has changed nothing"]))
+
+    def begin(self, record: Record) -> None:
+        """Create the folder with this run.json or, with ``--resume-from``, open the existing one;
+        lock it to the end of the run.
 
         The main rank does; the other ranks only learn whether the run is resumed. Of processes that
         share the folds of a run one begins it, and the others go on in it.
@@ -254,68 +353,121 @@ class RunDirectory:
             It holds other results, another process writes there, or options or inputs are not those
             of the run.
         """
-        path, shared = self.path, self.is_shared
+        self.record = record
+        self.world.barrier()
         if not self.world.is_main:
             self.resumed = self.world.broadcast(None)
-            yield
             return
+        path, shared = self.path, self.is_shared
         if not shared:
-            self.check()
+            self._check()
         path.mkdir(parents=True, exist_ok=True)
-        with lock_folder(path, shared):
-            with claim(path, "begin", wait=True) if shared else contextlib.nullcontext():
-                if shared:
-                    self.check()
-                if not self.resumed:
-                    self.output.begin(self.about)
-                elif not shared:
-                    self._resume()
-            self.resumed |= shared
-            self.world.broadcast(self.resumed)
-            yield
+        self.stack.enter_context(lock_folder(path, shared))
+        with claim(path, "begin", wait=True) if shared else contextlib.nullcontext():
+            if shared:
+                self._check()
+            if not self.resumed:
+                self.output.begin(self.record)
+            elif not shared:
+                self._resume()
+        self.resumed |= shared
+        self.world.broadcast(self.resumed)
 
-    def check(self) -> None:
-        """Find out whether the run is resumed, with nothing written; `InputError` as in `open`."""
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do, which is logged; all ranks must call it."""
+        finished = self.world.any(self.world.is_main and self.is_complete())
+        if finished:
+            log.info("%s: finished already", self.path)
+        return finished
+
+    def unfinished(self, folds: Mapping[Path, Item]) -> Iterator[tuple[Path, Item]]:
+        """Yield the folds, by folder, whose models do not exist yet; the caller fits them.
+
+        Processes that share the run fit different folds, and wait for those of the others.
+        """
+        waiting = dict(folds)
+        while waiting:
+            before = len(waiting)
+            for folder, fold in list(waiting.items()):
+                shared = claim(folder, "fold") if self.is_shared else contextlib.nullcontext(True)
+                with shared as is_claimed:
+                    if not is_claimed:
+                        continue
+                    del waiting[folder]
+                    if not self._is_trained(folder):
+                        yield folder, fold
+            if len(waiting) == before:
+                self.signals.raise_if_requested(self.world)
+                time.sleep(WAIT)
+
+    @contextlib.contextmanager
+    def training(self, folder: Path, title: str) -> Iterator[TrainingFolder]:
+        """Train in `folder`, which gets the models while the context lasts; from its newest
+        checkpoint if there is one. Checkpoints are removed at the end.
+
+        A signal ends the training after its step, with its state saved.
+        """
+        training = TrainingFolder(self, folder, title, self._state(folder))
+        with self.signals:
+            yield training
+            self._remove_checkpoints(folder)
+        self.signals.raise_if_requested(self.world)
+
+    def reports(self) -> bool:
+        """Whether this process writes the results: the main rank and, of processes that share the
+        run, the first one. The others wait for it.
+        """
+        if self.world.is_main and self.is_shared:
+            self.stack.enter_context(claim(self.path, "report", wait=True))
+            return not (self.path / RESULTS).is_file()
+        return self.world.is_main
+
+    def write_results(self, results: Record) -> None:
+        """Write metrics.json, which says that the run is finished."""
+        if self.world.is_main:
+            write_text(self.path / RESULTS, json.dumps(results, indent=1) + "\n")
+
+    # --- the folder ---
+
+    def _check(self) -> None:
+        """Find out whether the run is resumed, with nothing written; `InputError` as in `begin`."""
         path, chosen = self.path, self.runtime.resume_from
-        named = None if chosen in (None, "auto") else Path(str(chosen))
-        is_here = chosen == "auto" or (named is not None and named.resolve().is_relative_to(path))
+        source = None if chosen in (None, "auto") else Path(str(chosen))
+        is_here = chosen == "auto" or (source is not None and source.resolve().is_relative_to(path))
         self.resumed = is_here and (path / RUN).is_file()
-        if named is not None:
-            self.checkpoint = self._load_checkpoint(named)
+        if source is not None:
+            self.checkpoint = self._load_checkpoint(source)
         if self.resumed:
-            check_same(read_record(path / RUN), self.about)
+            check_same(read_record(path / RUN), self.record)
         else:
             self.output.check()
 
     @property
     def output(self) -> OutputFolder:
         """The folder, as what a new run may write to."""
-        inputs = [Path(entry["path"]) for entry in self.about["inputs"].values()]
-        outputs, replaces = self.about.get(LIST, ()), self.runtime.overwrite
+        inputs = [Path(entry["path"]) for entry in self.record["inputs"].values()]
+        outputs, replaces = self.record.get(LIST, ()), self.runtime.overwrite
         about_run = {EXPLANATION: "explain"}
         return OutputFolder(
-            self.path, self.about["command"], outputs, inputs, replaces, about_run, True
+            self.path, self.record["command"], outputs, inputs, replaces, about_run, True
         )
 
-    def plan(self) -> str:
-        """Description of what a run would do to the directory, for ``--dry-run``.
-
-        Raises
-        ------
-        InputError
-            Another process writes there, or as in `open`.
-        """
-        self.check()
+    def _plan(self) -> str:
+        """What the run would do to the folder."""
+        self._check()
         check_unlocked(self.path)
         if self.resumed:
             return f"the run there {'is finished' if self.is_complete() else 'would continue'}"
         removed = self.output.check()
-        files, explained = len(removed), any(path.parts[0] == EXPLANATION for path in removed)
-        replaced = f"the earlier run there ({files} files) would be replaced"
-        replaced += f", {EXPLANATION}/ removed" if explained else ""
-        state = f"{replaced}, all else there would stay" if files else "free"
-        named = f", the run would continue from {self.runtime.resume_from}"
-        return state + ("" if self.checkpoint is None else named)
+        plan = "free"
+        if removed:
+            plan = f"the earlier run there ({len(removed)} files) would be replaced"
+            if any(path.parts[0] == EXPLANATION for path in removed):
+                plan += f", {EXPLANATION}/ removed"
+            plan += ", all else there would stay"
+        if self.checkpoint is not None:
+            plan += f", the run would continue from {self.runtime.resume_from}"
+        return plan
 
     def _resume(self) -> None:
         """Add this call to the run.json of the earlier run."""
@@ -324,8 +476,8 @@ class RunDirectory:
         if self.is_complete():
             return
         earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
-        call = {name: self.about[name] for name in ("started", "versions", "commit")}
-        listed = {LIST: self.about[LIST]} if LIST in self.about else {}
+        call = {name: self.record[name] for name in ("started", "versions", "commit")}
+        listed = {LIST: self.record[LIST]} if LIST in self.record else {}
         record = {**before, **listed, "resumed": [*earlier, call]}
         write_text(self.path / RUN, json.dumps(record, indent=1) + "\n")
 
@@ -339,7 +491,7 @@ class RunDirectory:
             raise InputError(*problems) from None
         if not {"run", "logger", "progress"} <= state.facts.keys():
             raise InputError(f"--resume-from: {path} is not a checkpoint of a run; {expected}")
-        check_same(state.facts["run"], self.about)
+        check_same(state.facts["run"], self.record)
         return state
 
     def is_complete(self) -> bool:
@@ -361,8 +513,21 @@ class RunDirectory:
             return False
         return True
 
-    def state(self, folder: Path) -> State | None:
-        """Return the state to resume training in `folder` from, if any; all ranks must call it."""
+    def _is_trained(self, folder: Path) -> bool:
+        """Whether the models of a fold exist, whose checkpoints are then removed; all ranks must
+        call it.
+        """
+        trained = self.world.any(self.world.is_main and self.resumed and self.has_models(folder))
+        if trained:
+            self._remove_checkpoints(folder)
+        return trained
+
+    def _remove_checkpoints(self, folder: Path) -> None:
+        if self.world.is_main:
+            remove(folder / CHECKPOINTS)
+
+    def _state(self, folder: Path) -> State | None:
+        """The state to resume training in `folder` from, if any; all ranks must call it."""
         state = self.checkpoint
         if self.world.is_main and self.resumed:
             if state is None:
@@ -370,123 +535,3 @@ class RunDirectory:
             else:
                 remove_later(Path(str(self.runtime.resume_from)))
         return broadcast_state(state, self.world)
-
-
-# --- a command that trains -----------------------------------------------------------------------
-
-
-class RunPlan(NamedTuple):
-    """Plan of a command that trains: all inputs are read and checked, nothing is written yet.
-
-    Attributes
-    ----------
-    options : dict
-        The options as values of JSON, for run.json.
-    files : mapping of str to Path
-        The files that the command reads, by option.
-    facts : dict
-        What else run.json holds.
-    outputs : sequence of str
-        Names that the command may write next to run.json and metrics.json.
-    work : callable
-        Trains in the run directory, and returns what metrics.json holds; None where it has written
-        that itself.
-    describe : callable
-        Returns what ``--dry-run`` prints.
-    in_memory : mapping of str to str, optional
-        Checksums of the inputs that are no files, by option.
-    """
-
-    options: dict[str, Any]
-    files: Mapping[str, Path]
-    facts: dict[str, Any]
-    outputs: Sequence[str]
-    work: Callable[[RunDirectory], dict[str, Any] | None]
-    describe: Callable[[], Sequence[str]] = tuple
-    in_memory: Mapping[str, str] | None = None
-
-
-def run_command(
-    name: str,
-    runtime: RunConfig,
-    prepare: Callable[[World], RunPlan],
-    program: str = "aam",
-    processes: int | None = None,
-) -> int:
-    """Run a command that trains, on one or several processes, in its run directory; return the exit
-    status.
-
-    A finished run is not changed.
-
-    Parameters
-    ----------
-    name : str
-        The command, as run.json names it.
-    runtime : RunConfig
-    prepare : callable
-        Reads and checks what the command needs, on each rank.
-    program : str
-        The module that ``python -m`` runs, where ``--data-parallel`` starts processes.
-    processes : int, optional
-        How many ``--data-parallel`` starts; unset: as many as this machine has room for.
-
-    Raises
-    ------
-    CallAgain
-        A signal came; what is trained is saved.
-    """
-    if runtime.data_parallel and rank_of(os.environ) is None:
-        return launch(processes or process_count(runtime), sys.argv[1:], program)
-    with Signals() as signals, process_group(runtime) as world:
-        plan = prepare(world)
-        facts = {**plan.facts, LIST: [RUN, RESULTS, *MEMORY_FILES, *plan.outputs]}
-        about = describe(name, plan.options, plan.files, facts, plan.in_memory)
-        run = RunDirectory(about, runtime, signals, world)
-        if runtime.dry_run:
-            if world.is_main:
-                folder = runtime.output_dir
-                state = "not named" if folder is None else run.plan()
-                place = f"output folder {folder or '(--output-dir)'}: {state}"
-                print("\n".join([*plan.describe(), f"{place}; --dry-run has changed nothing"]))
-            return FINISHED
-        world.barrier()
-        with run.open():
-            if world.any(world.is_main and run.is_complete()):
-                log.info("%s: finished already", run.path)
-                return FINISHED
-            results = plan.work(run)
-            if results is not None and world.is_main:
-                write_text(run.path / RESULTS, json.dumps(results, indent=1) + "\n")
-    return FINISHED
-
-
-def train_once(
-    run: RunDirectory,
-    folder: Path,
-    start: Callable[[State | None], Callable[[], Saved]],
-    load_saved: Callable[[], Saved],
-) -> Saved:
-    """Train in `folder`, from its newest checkpoint if there is any, and save the result.
-
-    Where that was done before the run was interrupted, it is loaded.
-
-    Parameters
-    ----------
-    run : RunDirectory
-    folder : Path
-        The run directory, or a fold below it.
-    start : callable
-        Prepares, from a state if given, and returns a function that trains, saves ``model`` and
-        ``last``, and returns the saved model.
-    load_saved : callable
-        Loads what was saved before.
-    """
-    world = run.world
-    is_trained = world.any(world.is_main and run.resumed and run.has_models(folder))
-    finish = load_saved if is_trained else start(run.state(folder))
-    with run.signals:
-        saved = finish()
-        if world.is_main:
-            remove(folder / CHECKPOINTS)
-    run.signals.raise_if_requested(world)
-    return saved

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import METRICS, Record, RunLogger
 from aam.engine.ranks import RankSteps
-from aam.engine.run import CHECKPOINTS, RunDirectory
+from aam.engine.run import CHECKPOINTS, TrainingFolder
 from aam.engine.step import (
     MicroBatch,
     RunningMeans,
@@ -339,30 +338,24 @@ class Trainer:
             self.on_record(record)
 
 
-def fit(
-    task: Task,
-    options: TrainingOptions,
-    run: RunDirectory,
-    folder: Path,
-    state: State | None,
-    title: str,
-) -> Trainer:
-    """Train a task in `folder`, from `state` if given, with logs and checkpoints; return its
-    trainer.
+def fit(task: Task, options: TrainingOptions, folder: TrainingFolder) -> Trainer:
+    """Train a task in a folder, from its checkpoint if there is one, with logs and checkpoints;
+    return its trainer.
     """
+    run, title, state = folder.run, folder.title, folder.state
     world, name = run.world, run.runtime.track
-    manager = CheckpointManager(folder / CHECKPOINTS, run.runtime, run.signals, world)
+    manager = CheckpointManager(folder.path / CHECKPOINTS, run.runtime, run.signals, world)
     trainer = Trainer(task, options, run.runtime, world)
     logger = None
     if world.is_main:
-        length, tracking = (trainer.total_steps, options.epochs), (name, run.about["config"])
-        logger = RunLogger(folder, title, *length, state, *tracking)
+        length, tracking = (trainer.total_steps, options.epochs), (name, run.record["config"])
+        logger = RunLogger(folder.path, title, *length, state, *tracking)
         trainer.on_record = logger.record
 
     # A closure over the trainer would keep its memory and its workers after a fold.
     def full_state(trainer: Trainer) -> State:
         state, texts = trainer.state(), {METRICS: logger.text} if logger else {}
-        facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
+        facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.record}
         return State(state.tensors, facts, texts)
 
     def after_step(trainer: Trainer) -> None:

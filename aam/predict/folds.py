@@ -1,12 +1,10 @@
-"""The folds of a run: one loop that fits a model on each split, and finds those fitted before."""
+"""The folds of a run: a study that is divided into splits, and the folder of each split."""
 
 from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,31 +18,18 @@ from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, fold_fold
 from aam.data.study import Inputs, MetadataColumns, Study, make_study
 from aam.data.targets import Covariates, Targets
 from aam.device.distributed import SINGLE, World
-from aam.device.environment import is_rank
 from aam.device.platform import Facts, device_name
 from aam.encoders import model_folder
-from aam.engine.checkpoint import State
-from aam.engine.run import (
-    LAST,
-    MODEL,
-    RESULTS,
-    RunDirectory,
-    RunPlan,
-    run_command,
-    train_once,
-    training_outputs,
-)
+from aam.engine.logger import Record
+from aam.engine.run import LAST, MODEL, describe_run, training_outputs
 from aam.errors import InputError, shown
-from aam.files.output_folder import DOME, FIGURES, PAGE, claim
-from aam.options import IN_MEMORY, check, to_dict
-from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model, save_model
-from aam.training.inference import EncodedAsvs
-from aam.training.pretrain import FittedNetwork, Place
+from aam.files.output_folder import DOME, FIGURES, PAGE
+from aam.options import IN_MEMORY, to_dict
+from aam.predict.saved_model import SavedModel, encoder_folder, load_model, save_model
+from aam.training.inference import EncodedAsvs, Encoder
+from aam.training.pretrain import FittedNetwork
 
 log = logging.getLogger("aam")
-
-# Seconds between looks at the folds of other processes.
-WAIT = 1.0
 
 NO_TARGETS, NO_COVARIATES = Targets(()), Covariates()
 
@@ -178,8 +163,8 @@ class Folds(Generic[Config]):
 
     def model(
         self,
-        place: Place,
         ids: Sequence[str],
+        encoder: Encoder | None = None,
         fitted: FittedNetwork | None = None,
         targets: Targets = NO_TARGETS,
         covariates: Covariates = NO_COVARIATES,
@@ -187,9 +172,10 @@ class Folds(Generic[Config]):
     ) -> SavedModel:
         """A model that has learned from the samples `ids`, before its members are fitted."""
         study, seen, labelled = self.study, set(ids), set(ids if targets.specs else ())
-        if (encoder := place.encoder) is not None:
+        if encoder is not None:
             seen, labelled = seen | encoder.seen, labelled | encoder.labelled
-        told = {**(notes or {}), "seen_samples": sorted(seen), "labelled_samples": sorted(labelled)}
+        samples = {"seen_samples": sorted(seen), "labelled_samples": sorted(labelled)}
+        notes = {**(notes or {}), **samples}
         columns = study.table.columns_of(study.rows(ids))
         saved = SavedModel(
             data=self.data,
@@ -197,59 +183,47 @@ class Folds(Generic[Config]):
             depth=study.depth,
             seed=study.seed,
             profile=RegionProfile.fit([study.table.names[column] for column in columns]),
-            notes=told,
+            notes=notes,
             targets=targets,
             covariates=covariates,
         )
         if fitted is None:
             return saved
-        told["best_epoch"] = fitted.best_epoch
+        notes["best_epoch"] = fitted.best_epoch
         return replace(saved, network=fitted.network, heads=fitted.heads, reference=study.reference)
 
-    def fit_split(
-        self, split: Split, run: RunDirectory, title: str, fit: Fit[Config]
-    ) -> SavedModel | None:
-        """The model of a split, fitted unless it was before; the main rank alone loads that."""
-        folder, is_main = self.folder(run.path, split), run.world.is_main
+    def by_folder(self, path: Path) -> dict[Path, Split]:
+        """The split of each folder in the run directory `path`."""
+        return {self.folder(path, split): split for split in self.splits}
 
-        def start(state: State | None) -> Callable[[], SavedModel]:
-            if is_main and split in self.splits:
-                write_split(folder / "split.tsv", split)
-                if self.data.cv is not None:
-                    log.info("%s: %s", self.name(split), self.sizes(split))
-            encoder = load_encoder(self.config.train, split.test_fold)
-            place = Place(self.device, run, folder, title, state, encoder, self.encoded)
-            return lambda: fit(self, split, place)
+    def title(self, command: str, split: Split) -> str:
+        """Name of the training on a split in the log."""
+        if self.data.cv is None:
+            return command
+        is_fold = split in self.splits
+        return f"{command} fold {split.test_fold}" if is_fold else f"{command} on all samples"
 
-        def load() -> SavedModel | None:
-            return load_model(folder / MODEL, self.device) if is_main else None
+    def write_split(self, split: Split, folder: Path) -> None:
+        """Write the split.tsv of a split, and log its sizes; that of all samples has none."""
+        if not self.world.is_main:
+            return
+        if split not in self.splits:
+            text = "model/ learns from all %d samples; its results are those of the folds"
+            log.info(text, len(split.sample_ids))
+            return
+        write_split(folder / "split.tsv", split)
+        if self.data.cv is not None:
+            log.info("%s: %s", self.name(split), self.sizes(split))
 
-        return train_once(run, folder, start, load)
-
-    def fit(self, run: RunDirectory, title: str, fit: Fit[Config]) -> Models:
-        """The models of all splits.
-
-        Processes that share the run fit different folds, and wait for those of the others.
-        """
-        models: Models = {}
-        while len(models) < len(self.splits):
-            before = len(models)
-            for split in self.splits:
-                if split in models:
-                    continue
-                named = title if self.data.cv is None else f"{title} fold {split.test_fold}"
-                folder = self.folder(run.path, split)
-                with claim(folder, "fold") if run.is_shared else nullcontext(True) as is_ours:
-                    if is_ours:
-                        models[split] = self.fit_split(split, run, named, fit)
-            if len(models) == before:
-                run.signals.raise_if_requested(run.world)
-                time.sleep(WAIT)
-        return models
-
-
-Models = dict[Split, SavedModel | None]
-Fit = Callable[[Folds[Config], Split, Place], SavedModel]
+    def record(self, command: str, inputs: Inputs | None = None) -> Record:
+        """Content of run.json; `inputs` are those of memory, if any."""
+        study, data, selection = self.study, self.data, self.study.selection
+        facts = {"device": str(self.device), "ranks": self.world.size, "depth": study.depth}
+        facts |= {"dropped_samples": selection.dropped, "decisions": self.decisions}
+        facts |= {"excluded_samples": selection.excluded, "left_out_classes": selection.left_out}
+        files, outputs = _files(self.config.train, data), _outputs(data)
+        in_memory = None if inputs is None else inputs.checksums(data)
+        return describe_run(command, to_dict(self.config), files, facts, outputs, in_memory)
 
 
 def save_models(folder: Path, saved: SavedModel, fitted: FittedNetwork | None) -> None:
@@ -301,68 +275,6 @@ def study_for(
         for sentence in encoder.profile.compare(study.table):
             log.warning("warning: --pretrained-encoder: %s", sentence)
     return replace(config, model=model), study
-
-
-def run_folds(
-    title: str,
-    config: Config,
-    prepare: Callable[[World], tuple[Folds[Config], list[str]]],
-    fit: Fit[Config],
-    finish: Callable[[Folds[Config], RunDirectory, Models, list[str]], None],
-    inputs: Inputs | None = None,
-) -> int:
-    """Run a command that fits a model on each split; return the exit status.
-
-    Parameters
-    ----------
-    title : str
-        The command.
-    config : PretrainConfig or FineTuneConfig
-    prepare : callable
-        Reads the inputs; returns the folds, and lines that say what starts.
-    fit : callable
-        Fits and saves the model of a split.
-    finish : callable
-        Does what is left when all models are there; it gets warnings too.
-    inputs : Inputs, optional
-        Those of memory; the options name them as `IN_MEMORY`.
-
-    Raises
-    ------
-    CallAgain
-        A signal came; the state is saved.
-    """
-
-    def plan(world: World) -> RunPlan:
-        if is_rank(config.runtime):
-            check(config)
-        folds, lines = prepare(world)
-        for line in lines if world.is_main else ():
-            log.info("%s", line)
-
-        def work(run: RunDirectory) -> None:
-            warnings = folds.warn_of_leaks()
-            models, shared = folds.fit(run, title, fit), run.is_shared
-            # Of processes that share the folds, the first one reports.
-            with claim(run.path, "report", wait=True) if shared else nullcontext():
-                if not (shared and (run.path / RESULTS).is_file()):
-                    finish(folds, run, models, warnings)
-
-        study, data, selection = folds.study, folds.data, folds.study.selection
-        facts = {"device": str(folds.device), "ranks": world.size, "depth": study.depth}
-        facts |= {"dropped_samples": selection.dropped, "decisions": folds.decisions}
-        facts |= {"excluded_samples": selection.excluded, "left_out_classes": selection.left_out}
-        return RunPlan(
-            options=to_dict(folds.config),
-            files=_files(folds.config.train, data),
-            facts=facts,
-            outputs=_outputs(data),
-            work=work,
-            describe=folds.describe,
-            in_memory=None if inputs is None else inputs.checksums(data),
-        )
-
-    return run_command(title, config.runtime, plan)
 
 
 def _files(train: TrainConfig, data: DataConfig) -> dict[str, Path]:

@@ -69,7 +69,7 @@ class TrainingReport:
         config, study = prepared.config, prepared.study
         self.models[prepared.folder(self.path, split)] = saved
         self.transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
-        if not ids:
+        if not ids or split not in prepared.splits:
             return
         of = (study, ids, config.runtime, PREDICTION_PASSES, split.test_fold)
         studies = study.column(config.data.study_column, ids)

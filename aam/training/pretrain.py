@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from aam.device.probe import describe_error
 from aam.diversity.distances import TreeOnDevice
 from aam.engine.checkpoint import State
 from aam.engine.ranks import gathered_now
-from aam.engine.run import RunDirectory
+from aam.engine.run import TrainingFolder
 from aam.engine.step import RunningMeans
 from aam.engine.task import Encoded, Metrics, Task, Terms
 from aam.engine.trainer import Trainer, fit
@@ -412,19 +411,13 @@ SCALE_SAMPLES = 256
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Place where a network trains: device, run and folder.
+    """Place where a network trains: device and folder.
 
     Attributes
     ----------
     device : torch.device
-    run : RunDirectory, optional
-        Its metrics, checkpoints and signals; without a run the network trains in memory.
-    folder : Path
-        The run directory, or a fold below it.
-    title : str
-        Name of the training in the log.
-    state : State, optional
-        The checkpoint from which the training goes on.
+    folder : TrainingFolder, optional
+        Gets metrics and checkpoints; without one the network trains in memory.
     encoder : Encoder, optional
         The pretrained network that it starts from.
     encoded : EncodedAsvs
@@ -432,17 +425,19 @@ class Place:
     """
 
     device: torch.device
-    run: RunDirectory | None = None
-    folder: Path = Path()
-    title: str = "network"
-    state: State | None = None
+    folder: TrainingFolder | None = None
     encoder: Encoder | None = None
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
     @property
     def world(self) -> World:
         """The ranks that train together."""
-        return SINGLE if self.run is None else self.run.world
+        return SINGLE if self.folder is None else self.folder.run.world
+
+    @property
+    def state(self) -> State | None:
+        """The checkpoint from which the training continues."""
+        return None if self.folder is None else self.folder.state
 
 
 @dataclass(frozen=True, eq=False)
@@ -521,17 +516,17 @@ def train(
     task: AmpliconTask, config: NetworkOptions, study: Study, heads: HeadConfig, place: Place
 ) -> FittedNetwork:
     """Train the network of a task to its end, from the checkpoint of `place` if there is one."""
-    model, machine, run = task.model, config.runtime, place.run
+    model, machine, folder = task.model, config.runtime, place.folder
     model.bound_memory(machine.asv_chunk_size, machine.gradient_checkpointing)
     if place.device.type == "cpu":
         keep_freed_memory()
     try:
-        if run is None:
+        if folder is None:
             trainer = Trainer(task, config.train, machine)
             trainer.fit()
         else:
-            follow_decisions(task, run.about["decisions"])
-            trainer = fit(task, config.train, run, place.folder, place.state, place.title)
+            follow_decisions(task, folder.run.record["decisions"])
+            trainer = fit(task, config.train, folder)
     finally:
         task.train.close()
     # The trained network may be sharded.

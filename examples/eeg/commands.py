@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from rich.table import Table
 
 from aam.data.splits import Split, write_split
 from aam.device.attention import decide_execution
+from aam.device.distributed import launch, process_count
+from aam.device.environment import is_launcher
 from aam.device.measure import memory_limit
 from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.engine.checkpoint import load
-from aam.engine.run import RunDirectory, run_command, training_outputs
+from aam.engine.run import Run, describe_run, open_run, training_outputs
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
-from aam.errors import InputError
+from aam.errors import FINISHED, InputError
 from aam.files.atomic import write_text
 from aam.options import not_none, to_dict
 from examples.eeg.baselines import baseline_predictions
@@ -56,7 +59,7 @@ from examples.eeg.task import (
     predict,
     scores,
 )
-from examples.runs import fit_and_save, plan_with_device
+from examples.runs import fit_and_save
 
 MODULE = "examples.eeg"
 
@@ -101,31 +104,32 @@ def pretrain(config: PretrainConfig) -> int:
     """Pretrain an encoder on the training subjects; return the exit status."""
     files = _check(config)
 
-    def read(device: torch.device) -> tuple[Recordings, Split]:
+    if is_launcher(config.runtime):
+        return launch(process_count(config.runtime), sys.argv[1:], MODULE)
+    with open_run(config) as run:
+        device = prepare_device(config.runtime)
         data = read_recordings(config.recordings)
         decide_execution(config.runtime, device, attention_shapes(data, config))
         (split,) = make_splits(data.subjects, config.labels, config.runtime.seed)
-        return data, split
-
-    def work(
-        run: RunDirectory, device: torch.device, inputs: tuple[Recordings, Split]
-    ) -> dict[str, Any]:
-        data, split = inputs
+        facts = {"device": str(device), "ranks": run.world.size}
+        outputs = ("split.tsv", *training_outputs())
+        record = describe_run(f"{MODULE} pretrain", to_dict(config), files, facts, outputs)
+        if config.runtime.dry_run:
+            run.print_plan(record)
+            return FINISHED
+        run.begin(record)
+        if run.is_finished():
+            return FINISHED
         write_split(run.path / "split.tsv", split)
         torch.manual_seed(config.runtime.seed)
         encoder = PatchEncoder(data.shape, data.sampling_rate, config.model)
         model = Pretrainer(encoder, data.shape[0], config.model)
         setting = Setting(config.train, config.runtime, device, run.world)
         task = PretrainingTask(model, data, data.rows_of(split), config, setting)
-        state = fit_and_save(
-            lambda: task, config.train, run, run.path, "pretrain", {"model": to_dict(config.model)}
-        )
-        return {"best_epoch": state.facts["best_epoch"]}
-
-    prepare = plan_with_device(
-        config, config.runtime, files, ("split.tsv", *training_outputs()), read, work
-    )
-    return run_command(f"{MODULE} pretrain", config.runtime, prepare, MODULE)
+        sizes = {"model": to_dict(config.model)}
+        state = fit_and_save(lambda: task, config.train, run, run.path, "pretrain", sizes)
+        run.write_results({"best_epoch": state.facts["best_epoch"]})
+    return FINISHED
 
 
 def load_encoder(model: Predictor, folder: Path) -> None:
@@ -220,22 +224,20 @@ def train(config: TrainConfig) -> int:
     files = _check(config)
     files |= {} if config.pretrained is None else {"pretrained": config.pretrained}
 
-    def read(device: torch.device) -> TrainInputs:
-        data = read_recordings(config.recordings)
-        targets = make_targets(data, config.labels, config.runtime.seed)
-        splits = make_splits(data.subjects, config.labels, config.runtime.seed)
-        check_splits(data, targets, splits)
-        sized = fit_card(config, data, targets, device)
-        decide_execution(config.runtime, device, attention_shapes(data, sized))
-        if config.pretrained is not None:
-            rows = np.arange(len(data.windows))
-            load_encoder(
-                build(data, targets, rows, sized.model, config.runtime.seed), config.pretrained
-            )
-        return sized, data, targets, splits
-
-    def work(run: RunDirectory, device: torch.device, inputs: TrainInputs) -> dict[str, Any]:
-        sized, data, targets, splits = inputs
+    if is_launcher(config.runtime):
+        return launch(process_count(config.runtime), sys.argv[1:], MODULE)
+    with open_run(config) as run:
+        device = prepare_device(config.runtime)
+        sized, data, targets, splits = read_inputs(config, device)
+        facts = {"device": str(device), "ranks": run.world.size}
+        outputs = training_names(config)
+        record = describe_run(f"{MODULE} train", to_dict(config), files, facts, outputs)
+        if config.runtime.dry_run:
+            run.print_plan(record)
+            return FINISHED
+        run.begin(record)
+        if run.is_finished():
+            return FINISHED
         tested: list[npt.NDArray[np.int64]] = []
         predicted: dict[str, list[list[Array]]] = {}
         for fold, split in enumerate(splits):
@@ -254,19 +256,42 @@ def train(config: TrainConfig) -> int:
             name: [np.concatenate(v) for v in zip(*made, strict=True)]
             for name, made in predicted.items()
         }
-        return _report(run, data, targets, np.concatenate(tested), joined)
+        run.write_results(_report(run, data, targets, np.concatenate(tested), joined))
+    return FINISHED
 
+
+def read_inputs(config: TrainConfig, device: torch.device) -> TrainInputs:
+    """Read and check the inputs of `train`; return them after the options with their sizes.
+
+    Raises
+    ------
+    InputError
+        Problems of the recordings, the targets, the splits or the encoder.
+    """
+    data = read_recordings(config.recordings)
+    targets = make_targets(data, config.labels, config.runtime.seed)
+    splits = make_splits(data.subjects, config.labels, config.runtime.seed)
+    check_splits(data, targets, splits)
+    sized = fit_card(config, data, targets, device)
+    decide_execution(config.runtime, device, attention_shapes(data, sized))
+    if config.pretrained is not None:
+        rows = np.arange(len(data.windows))
+        model = build(data, targets, rows, sized.model, config.runtime.seed)
+        load_encoder(model, config.pretrained)
+    return sized, data, targets, splits
+
+
+def training_names(config: TrainConfig) -> tuple[str, ...]:
+    """Names of what `train` may write."""
     folds = "" if config.labels.cv is None else "fold-*/"
     places = folds + ("seed-*/" if config.seeds > 1 else "")
     runs = (*training_outputs(), *training_outputs(places))
-    outputs = ("predictions.tsv", f"{folds}split.tsv", *runs)
-    prepare = plan_with_device(config, config.runtime, files, outputs, read, work)
-    return run_command(f"{MODULE} train", config.runtime, prepare, MODULE)
+    return ("predictions.tsv", f"{folds}split.tsv", *runs)
 
 
 def _train_seeds(
     config: TrainConfig,
-    run: RunDirectory,
+    run: Run,
     folder: Path,
     data: Recordings,
     targets: list[Target],
@@ -307,7 +332,7 @@ def _train_seeds(
 
 
 def _report(
-    run: RunDirectory,
+    run: Run,
     data: Recordings,
     targets: list[Target],
     rows: npt.NDArray[np.int64],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from aam.device.distributed import World
-from aam.device.environment import rank_of
-from aam.engine.run import RunDirectory, run_command, training_outputs
-from aam.errors import InputError
+from aam.device.distributed import World, launch, process_count
+from aam.device.environment import is_launcher, rank_of
+from aam.device.platform import prepare_device
+from aam.engine.run import Run, describe_run, open_run, training_outputs
+from aam.errors import FINISHED, InputError
 from aam.files.atomic import write_text
-from aam.options import not_none
+from aam.options import not_none, to_dict
 from examples.htft.config import (
     EvaluateConfig,
     TeachConfig,
@@ -34,7 +35,7 @@ from examples.htft.student import Shape, Student, evaluate, unigram_logits
 from examples.htft.task import FIRST, Data, PipelinedTask, StudentTask
 from examples.htft.teachers import Corpus, Teacher, capture, make_teacher, markov_corpus
 from examples.htft.windows import Capture, read_windows, write_windows
-from examples.runs import fit_and_save, plan_with_device
+from examples.runs import fit_and_save
 
 MODULE = "examples.htft"
 
@@ -52,42 +53,41 @@ def teach(config: TeachConfig) -> int:
             "or hf"
         )
 
-    def read(device: torch.device) -> tuple[Teacher, Corpus] | None:
-        return make_teacher(options) if options.provider in ("aam", "hf") else None
-
-    def work(
-        run: RunDirectory, device: torch.device, inputs: tuple[Teacher, Corpus] | None
-    ) -> dict[str, Any]:
-        teacher: Teacher
-        if inputs is not None:
-            teacher, corpus = inputs
-        else:
-            corpus = markov_corpus(options, config.runtime.seed)
-            torch.manual_seed(config.runtime.seed)
-            model = LanguageModel(
-                options.provider, options.vocabulary, options.width, options.length
-            )
-            windows, held_out = corpus.windows.tensor_split([corpus.train])
-            task = LanguageTask(
-                model,
-                windows,
-                held_out,
-                config.train.samples_per_batch,
-                config.runtime.seed,
-                device,
-            )
-            state = fit_and_save(lambda: task, config.train, run, run.path, "teacher", {})
-            model.load_state_dict(state.tensors)
-            teacher = model.cpu().eval().teach
+    if is_launcher(config.runtime):
+        return launch(process_count(config.runtime), sys.argv[1:], MODULE)
+    with open_run(config) as run:
+        device, is_trained = prepare_device(config.runtime), options.provider not in ("aam", "hf")
+        teacher, corpus = (None, None) if is_trained else make_teacher(options)
+        facts = {"device": str(device), "ranks": run.world.size}
+        windows = (f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
+        outputs = (*training_outputs(), *windows)
+        record = describe_run(f"{MODULE} teach", to_dict(config), files, facts, outputs)
+        if config.runtime.dry_run:
+            run.print_plan(record)
+            return FINISHED
+        run.begin(record)
+        if run.is_finished():
+            return FINISHED
+        if teacher is None or corpus is None:
+            teacher, corpus = train_teacher(config, run, device)
         captured = capture(teacher, corpus, options)
         write_windows(run.path / "windows", captured)
-        return {"classes": captured.classes, **table_of(captured)}
+        run.write_results({"classes": captured.classes, **table_of(captured)})
+    return FINISHED
 
-    windows = (f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
-    prepare = plan_with_device(
-        config, config.runtime, files, (*training_outputs(), *windows), read, work
-    )
-    return run_command(f"{MODULE} teach", config.runtime, prepare, MODULE)
+
+def train_teacher(config: TeachConfig, run: Run, device: torch.device) -> tuple[Teacher, Corpus]:
+    """Train a teacher on windows of a simulated language; return it with these windows."""
+    options = config.teacher
+    corpus = markov_corpus(options, config.runtime.seed)
+    torch.manual_seed(config.runtime.seed)
+    model = LanguageModel(options.provider, options.vocabulary, options.width, options.length)
+    windows, held_out = corpus.windows.tensor_split([corpus.train])
+    size, seed = config.train.samples_per_batch, config.runtime.seed
+    task = LanguageTask(model, windows, held_out, size, seed, device)
+    state = fit_and_save(lambda: task, config.train, run, run.path, "teacher", {})
+    model.load_state_dict(state.tensors)
+    return model.cpu().eval().teach, corpus
 
 
 def build(config: TrainConfig, captured: Capture, world: World) -> Student:
@@ -114,17 +114,27 @@ def train(config: TrainConfig) -> int:
     config = published(config) if config.variant == "published" else config
     if problems := list(train_problems(config)):
         raise InputError(*problems)
-    runtime, devices = config.runtime, device_names(config)
+    devices = device_names(config)
     if devices:
         place = rank_of(os.environ)
-        device = devices[0 if place is not None and place.rank == FIRST else 1]
-        runtime = dataclasses.replace(runtime, data_parallel=True, device=device)
-    path = not_none(config.windows)
-
-    def read(device: torch.device) -> Capture:
-        return read_windows(path)
-
-    def work(run: RunDirectory, device: torch.device, captured: Capture) -> dict[str, Any]:
+        device_name = devices[0 if place is not None and place.rank == FIRST else 1]
+        runtime = dataclasses.replace(config.runtime, data_parallel=True, device=device_name)
+        config = dataclasses.replace(config, runtime=runtime)
+    runtime, path = config.runtime, not_none(config.windows)
+    if is_launcher(runtime):
+        return launch(2 if devices else process_count(runtime), sys.argv[1:], MODULE)
+    with open_run(config) as run:
+        device, captured = prepare_device(runtime), read_windows(path)
+        splits_batches = not (devices or config.student.shard_units)
+        facts = {"device": str(device), "ranks": run.world.size if splits_batches else 1}
+        files, outputs = {"windows": path}, training_outputs()
+        record = describe_run(f"{MODULE} train", to_dict(config), files, facts, outputs)
+        if runtime.dry_run:
+            run.print_plan(record)
+            return FINISHED
+        run.begin(record)
+        if run.is_finished():
+            return FINISHED
         data = Data(captured.windows["train"], captured.windows["validation"], runtime.seed)
         student = build(config, captured, run.world).to(device)
 
@@ -141,15 +151,9 @@ def train(config: TrainConfig) -> int:
         trained = Student.from_description(best.facts, runtime.seed).to(device)
         trained.load_state_dict(best.tensors)
         score = evaluate(trained, data.validation, device)
-        return {**table_of(captured), "r2": score.r2, "perplexity": score.perplexity}
-
-    splits = not (devices or config.student.shard_units)
-    prepare = plan_with_device(
-        config, runtime, {"windows": path}, training_outputs(), read, work, splits
-    )
-    return run_command(
-        f"{MODULE} train", runtime, prepare, MODULE, processes=2 if devices else None
-    )
+        quality = {"r2": score.r2, "perplexity": score.perplexity}
+        run.write_results({**table_of(captured), **quality})
+    return FINISHED
 
 
 def table_of(captured: Capture) -> dict[str, float]:

@@ -23,7 +23,6 @@ from aam.api.training import (
 )
 from aam.cli import main
 from aam.config import FineTuneConfig
-from aam.training.pretrain import Place
 from tests.refusals import refusal
 
 FEATURES = 20
@@ -178,7 +177,7 @@ def test_weights_of_a_class_that_is_left_out_are_left_out():
 def test_the_model_predicts_the_classes_that_are_left():
     metadata = study_of(12)
     folds = folds_of(metadata, group_column="host", members=("presence",))
-    saved = fit_model(folds, split_of_all(folds), Place(folds.device))
+    saved = fit_model(folds, split_of_all(folds))
     assert saved.targets.specs[0].labels == ("section", "vaginal")
     assert not {*saved.notes["labelled_samples"]} & {*metadata.index[-2:]}
 

@@ -4,7 +4,7 @@ finished.
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import json
 import logging
 import os
@@ -18,11 +18,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from aam.engine.checkpoint import find_checkpoints, load
-from aam.engine.run import run_command, training_outputs
+from aam.engine.checkpoint import State, find_checkpoints, load, save
+from aam.engine.run import describe_run, open_run, training_outputs
+from aam.engine.trainer import fit
 from aam.errors import FINISHED, InputError
-from aam.options import RunConfig, TrainingOptions, section
-from examples.runs import fit_and_save, plan_with_device
+from aam.files.output_folder import lock_folder
+from aam.options import RunConfig, TrainingOptions, section, to_dict
+from examples.runs import fit_and_save
 from tests.engine.conftest import Doubling, same
 
 EPOCHS = 8
@@ -58,32 +60,63 @@ def run(
         output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from=resume_from
     )
 
-    def work(run, device, inputs):
-        task = Slow()
-        task.pause = pause
+    config, task = Config(train, runtime), Slow()
+    task.pause = pause
+    with open_run(config) as run:
+        run.begin(describe_run("double", to_dict(config), {}, {}, training_outputs()))
+        if run.is_finished():
+            return FINISHED
         best = fit_and_save(lambda: task, train, run, run.path, "doubling", {"size": 3})
-        return {"size": best.facts["size"], "best_epoch": best.facts["best_epoch"]}
+        run.write_results({name: best.facts[name] for name in ("size", "best_epoch")})
+    return FINISHED
 
-    prepare = plan_with_device(
-        Config(train, runtime), runtime, {}, training_outputs(), lambda device: None, work
+
+class Faulty(Doubling):
+    """A task whose fourth batch cannot be read."""
+
+    def prepare(self, batch: torch.Tensor, number: int) -> torch.Tensor:
+        if number == 3:
+            raise InputError("a damaged batch")
+        return batch
+
+
+def test_folds_whose_models_exist_are_left_out_and_others_continue(tmp_path):
+    train = TrainingOptions(epochs=1, lr=0.02, patience=0)
+    runtime = RunConfig(
+        output_dir=tmp_path / "run", device="cpu", checkpoint_minutes=0.0, resume_from="auto"
     )
-    return run_command("double", runtime, prepare)
+    config, folds = Config(train, runtime), {tmp_path / "run" / name: name for name in "abc"}
+    steps, handler = list[str](), signal.getsignal(signal.SIGTERM)
+    for task_of_b in (Faulty, Doubling):
+        with contextlib.suppress(InputError), open_run(config) as run:
+            run.begin(describe_run("double", to_dict(config), {}, {}, ["*/**"]))
+            for path, name in run.unfinished(folds):
+                with run.training(path, name) as training:
+                    state = training.state
+                    step = 0 if state is None else state.facts["progress"]["step"]
+                    steps.append(f"{name} from step {step}")
+                    task = task_of_b() if name == "b" else Doubling()
+                    trainer = fit(task, train, training)
+                    for folder in ("last", "model"):
+                        save(path / folder, State(trainer.best_weights, {}))
+        # The lock and the signals of the program are free again.
+        assert signal.getsignal(signal.SIGTERM) is handler
+        with lock_folder(tmp_path / "run"):
+            pass
+    assert steps == ["a from step 0", "b from step 0", "b from step 3", "c from step 0"]
+    assert not list(tmp_path.rglob("checkpoints"))
 
 
 def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
     assert run(tmp_path / "run", epochs=1) == FINISHED
     before = sorted(path for path in tmp_path.rglob("*"))
-    runtime = RunConfig(output_dir=tmp_path / "run", device="cpu", overwrite=True)
-
-    def read(device):
-        raise InputError("a damaged input")
-
     for folder in (tmp_path / "run", tmp_path / "new"):
-        runtime = dataclasses.replace(runtime, output_dir=folder)
-        config = Config(TrainingOptions(), runtime)
-        prepare = plan_with_device(config, runtime, {}, training_outputs(), read, lambda *given: {})
-        with pytest.raises(InputError, match="a damaged input"):
-            run_command("double", runtime, prepare)
+        runtime = RunConfig(output_dir=folder, device="cpu", overwrite=True)
+        with (
+            pytest.raises(InputError, match="a damaged input"),
+            open_run(Config(TrainingOptions(), runtime)),
+        ):
+            raise InputError("a damaged input")
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
 

@@ -17,7 +17,7 @@ from aam.api.apply import predict_table
 from aam.api.evaluation import evaluate_table
 from aam.api.explanation import explain_model
 from aam.api.models import load
-from aam.api.training import run, run_pretraining
+from aam.api.training import run_pretraining, run_training
 from aam.api.unifrac import unifrac
 from aam.config import (
     EmbedConfig,
@@ -166,7 +166,7 @@ def _train(
         targets=dataclasses.replace(config.targets, metadata_column=(target,), **targets),
         train=dataclasses.replace(config.train, pretrained_encoder=_path(arguments["encoder"])),
     )
-    run(config, report=report)
+    run_training(config, report=report)
     return folder / "run"
 
 
