@@ -90,22 +90,23 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> pd.DataFrame:
     ASVs without a name at a rank are one set for each taxon above. `tested` are sets that may stand
     out: an ASV of its own was tested as such, and ASVs without any taxon are no finding.
     """
-    found = []
+    rows = []
     for level in range(max((len(lineages[column]) for column in columns if lineages), default=0)):
         rank = rank_name(level, lineages)
         members = defaultdict[tuple[Lineage, bool], list[int]](list)
         for column in columns.tolist():
             lineage = lineages[column]
             members[lineage[: level + 1], len(lineage) > level].append(column)
-        for (lineage, named), of_taxon in sorted(members.items()):
-            name, label, size = "; ".join(lineage), taxon_name(lineage), len(of_taxon)
-            if not named and lineage:
+        for (lineage, is_named), columns_of_taxon in sorted(members.items()):
+            name, label, size = "; ".join(lineage), taxon_name(lineage), len(columns_of_taxon)
+            if not is_named and lineage:
                 name = f"{name}; {rank} unknown"
                 label = f"{plain_name(lineage[-1])}, {rank} unknown"
                 label += f" ({size} ASVs)" if size > 1 else ""
             tested = size > 1 and lineage != ()
-            found.append((rank, name or display_name(()), label, size, tested, of_taxon))
-    return pd.DataFrame(found, columns=["rank", "taxon", "label", "ASVs", "tested", "columns"])
+            name = name or display_name(())
+            rows.append((rank, name, label, size, tested, columns_of_taxon))
+    return pd.DataFrame(rows, columns=["rank", "taxon", "label", "ASVs", "tested", "columns"])
 
 
 def membership(sets: pd.DataFrame, asvs: int) -> Matrix:
@@ -158,10 +159,10 @@ class Explanation:
         table = self.main_taxa
         if table is None or not (tested := table["p"].notna().sum()):
             return ""
-        found = table["label"][table["q"] <= FALSE_DISCOVERIES].tolist()
-        names = "; ".join(found[:NAMED]) + "; ..." * (len(found) > NAMED)
-        what = f"{len(found)} of {tested} tested taxa ({table['rank'].iloc[0]})"
-        return f"{what}, sums over ASVs, stand out{names and ': '}{names}"
+        names = table["label"][table["q"] <= FALSE_DISCOVERIES].tolist()
+        leaders = "; ".join(names[:NAMED]) + "; ..." * (len(names) > NAMED)
+        what = f"{len(names)} of {tested} tested taxa ({table['rank'].iloc[0]})"
+        return f"{what}, sums over ASVs, stand out{leaders and ': '}{leaders}"
 
     def verdict(self) -> str:
         """Return in one sentence how many ASVs matter to predictions of these samples, beyond
@@ -206,24 +207,26 @@ def explanation_of(
     seed : int
         Of the resampling.
     """
-    size, is_tested, of_taxa = effects.carriers.shape[1], subset != TRAINING, None
+    size, is_tested, taxon_table = effects.carriers.shape[1], subset != TRAINING, None
     features = importance_of(effects, groups, seed, tested=is_tested)
     if effects.attention.nnz:
         features["attention"] = np.asarray(effects.attention.mean(axis=0)).ravel()[features.index]
     sets = taxa(asvs.lineages, np.sort(features.index.to_numpy()))
     if len(sets):
         summed, tested = effects.summed(membership(sets, size)), sets.pop("tested") & is_tested
-        found = importance_of(summed, groups, seed, sets["rank"].tolist(), tested.to_numpy())
+        importance = importance_of(summed, groups, seed, sets["rank"].tolist(), tested.to_numpy())
         first = [min(members, key=features.index.get_loc) for members in sets.pop("columns")]
         sets["first"] = [asvs.short_ids[column] for column in first]
         order = {rank: at for at, rank in enumerate(sets["rank"].unique())}
-        of_taxa = sets.loc[found.index].join(found)
-        of_taxa = of_taxa.sort_values("rank", key=lambda ranks: ranks.map(order), kind="stable")
+        taxon_table = sets.loc[importance.index].join(importance)
+        taxon_table = taxon_table.sort_values(
+            "rank", key=lambda ranks: ranks.map(order), kind="stable"
+        )
     has_truth = np.isfinite(effects.truth)
     counted = has_truth if has_truth.any() else ~has_truth
     count = int(counted.sum()) if groups is None else len(set(groups[counted].tolist()))
     table = asvs.table(features)
-    return Explanation(effects, table, asvs, count, group_column, subset, of_taxa)
+    return Explanation(effects, table, asvs, count, group_column, subset, taxon_table)
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -241,14 +244,18 @@ def _direction(row: pd.Series[float]) -> str:
 
 
 def _figure(
-    explanation: Explanation, table: pd.DataFrame, top: int, words: Sequence[str]
+    explanation: Explanation,
+    table: pd.DataFrame,
+    top: int,
+    *,
+    name: str,
+    title: str,
+    axis: str,
+    caption: str,
 ) -> Figure:
     """Return the first rows of a table in the colours of what each raises: mean effects without a
     truth, else importances, with the limits of their tests where there are tests.
-
-    `words` are the name, the title, the title of the axis, what the rows are, and a caption.
     """
-    name, title, axis, what, caption = words
     spec, column = explanation.effects.spec, "importance" if explanation.has_truth else "effect"
     meanings = {label: f"raises the probability of {label}" for label in spec.labels[:OTHER]}
     meanings = meanings or {"lower": f"lowers {spec.name}", "higher": f"raises {spec.name}"}
@@ -263,7 +270,9 @@ def _figure(
         rows.append(IntervalRow(row["label"], value, colour, text))
     bars = "95 % intervals"
     if tests:
-        bars = f"corrected for the {tests} tested {what}; a bar that includes 0 does not stand out"
+        rows_of = "taxa" if name == "taxa" else "ASVs"
+        bars = f"corrected for the {tests} tested {rows_of}; "
+        bars += "a bar that includes 0 does not stand out"
     chart = interval_chart(rows, axis, 0.0, [*enumerate(meanings.values())])
     return Figure(name, title, chart, f"{caption} Bars are {bars}.")
 
@@ -273,26 +282,47 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
     """Return the figures of one target, of its `top` most important ASVs and taxa, made once for
     the page and for the files. Without a truth they show mean effects of ASVs.
     """
-    of, table = explanation.effects, explanation.main_taxa
-    spec, features = of.spec, explanation.features
+    effects, table = explanation.effects, explanation.main_taxa
+    spec, features = effects.spec, explanation.features
     if not explanation.has_truth:
         unit = "probability" if spec.labels else spec.name
-        title = f"Mean effect of the ASV, where it is present, on {unit}"
-        caption = "The prediction minus that of the same sample without the ASV."
-        words = ("effects", title, f"effect on {unit}", "ASVs", caption)
-        return [_figure(explanation, features, top, words)]
+        return [
+            _figure(
+                explanation,
+                features,
+                top,
+                name="effects",
+                title=f"Mean effect of the ASV, where it is present, on {unit}",
+                axis=f"effect on {unit}",
+                caption="The prediction minus that of the same sample without the ASV.",
+            )
+        ]
     loss = "half Brier score" if spec.labels else "mean absolute error"
-    title, axis = f"Increase of the {loss} when the ASV is permuted", f"rise of the {loss}"
-    mean = float(np.nanmean(losses(spec, of.truth, of.prediction)))
+    mean = float(np.nanmean(losses(spec, effects.truth, effects.prediction)))
     caption = f"The {loss} of these samples is {number(mean)}. {explanation.asvs.unnamed}".strip()
-    words = ("importance", title, axis, "ASVs", caption)
-    figures = [_figure(explanation, features, top, words)]
-    if table is not None:
-        rank, axis = table["rank"].iloc[0], f"sum of rises of the {loss}"
-        caption = "The sum of the importances of the ASVs of each taxon, or of all without a known "
-        words = ("taxa", f"Importance by {rank}: sums over ASVs", axis, "taxa", f"{caption}{rank}.")
-        figures.append(_figure(explanation, table, top, words))
-    return figures
+    importance = _figure(
+        explanation,
+        features,
+        top,
+        name="importance",
+        title=f"Increase of the {loss} when the ASV is permuted",
+        axis=f"rise of the {loss}",
+        caption=caption,
+    )
+    if table is None:
+        return [importance]
+    rank = table["rank"].iloc[0]
+    by_taxon = _figure(
+        explanation,
+        table,
+        top,
+        name="taxa",
+        title=f"Importance by {rank}: sums over ASVs",
+        axis=f"sum of rises of the {loss}",
+        caption="The sum of the importances of the ASVs of each taxon, or of all without a known "
+        f"{rank}.",
+    )
+    return [importance, by_taxon]
 
 
 # --- tables and page ---------------------------------------------------------------------------
@@ -300,13 +330,13 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
 
 def opening(explanation: Explanation) -> str:
     """Return in plain words what was explained and what stands out."""
-    out, name = explanation.stands_out, explanation.effects.spec.name
+    significant, name = explanation.stands_out, explanation.effects.spec.name
     sentences = [f"What drives the predictions of {name}: {explanation.verdict()}."]
-    if out.any():
-        leaders = ", ".join(explanation.features["label"][out].head())
+    if significant.any():
+        leaders = ", ".join(explanation.features["label"][significant].head())
         sentences.append(f"Of those that stand out, the most important are {leaders}.")
-    if of_taxa := explanation.taxa_verdict():
-        sentences.append(f"{of_taxa}.")
+    if verdict := explanation.taxa_verdict():
+        sentences.append(f"{verdict}.")
     return " ".join(sentences)
 
 
@@ -398,8 +428,8 @@ def folder_names(targets: Sequence[str]) -> list[str]:
     for target in targets:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", target).lstrip(".") or "target"
         numbered = (plain, *(f"{plain}-{number}" for number in range(2, len(targets) + 1)))
-        taken = {name.lower() for name in names}
-        names.append(next(name for name in numbered if name.lower() not in taken))
+        lower_case = {name.lower() for name in names}
+        names.append(next(name for name in numbered if name.lower() not in lower_case))
     return names
 
 
@@ -408,8 +438,8 @@ def _sample_table(effects: TargetEffects, subset: str) -> pd.DataFrame:
     effects.
     """
     labels, truth = effects.spec.labels, effects.truth
-    known = [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth
-    columns = {"sample-id": effects.sample_ids, "subset": subset, "truth": known}
+    classes = [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth
+    columns = {"sample-id": effects.sample_ids, "subset": subset, "truth": classes}
     names = [f"prediction={label}" for label in labels] or ["prediction"]
     columns |= dict(zip(names, effects.prediction.T, strict=True))
     for label, part in zip(effects.outputs, effects.effects, strict=True):
