@@ -36,6 +36,14 @@ class InputError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
+def problem(place: object, fault: str, expected: str = "", remedy: str = "") -> str:
+    """Return the sentence of a problem: where it is, what stands there, what belongs there, and how
+    it is mended.
+    """
+    belongs = f", expected {expected}" if expected else ""
+    return f"{place}: {fault}{belongs}{f'; {remedy}' if remedy else ''}"
+
+
 @contextlib.contextmanager
 def reworded(errors: tuple[type[Exception], ...], words: str, remedy: str = "") -> Iterator[None]:
     """Raise errors of these kinds as an `InputError` of `words`, the error and its remedy; an

@@ -47,13 +47,13 @@ def md5(sequence: str) -> str:
     return hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
 
 
-def known_of(
-    of_name: Mapping[str, Item], feature_ids: Sequence[str], sequences: Sequence[str] = ()
+def items_of_features(
+    items: Mapping[str, Item], feature_ids: Sequence[str], sequences: Sequence[str] = ()
 ) -> Iterator[Item | None]:
-    """Yield what is known of each feature by its id, or else by its sequence or the MD5 of that."""
+    """Yield the item of each feature by its id, or else by its sequence or the MD5 of that."""
     for feature, sequence in zip(feature_ids, sequences or feature_ids, strict=True):
         keys = (feature, sequence, md5(sequence))
-        yield next((of_name[key] for key in keys if key in of_name), None)
+        yield next((items[key] for key in keys if key in items), None)
 
 
 def _equal_without(words: Collection[str], wanted: list[str], present: list[str]) -> Pairs:
@@ -74,13 +74,13 @@ def _equal_without(words: Collection[str], wanted: list[str], present: list[str]
 
 def _with_more(long: list[str], short: list[str], suffix: bool) -> Pairs:
     """Return the id of `short` that each of `long` begins with, or ends with without `suffix`."""
-    names, found = set(short), dict[str, list[str]]()
+    names, longer_names = set(short), dict[str, list[str]]()
     for name in long:
         for match in BOUNDARY.finditer(name):
             part = name[: match.start()] if suffix else name[match.end() :]
             if part in names:
-                found.setdefault(part, []).append(name)
-    return {longer[0]: part for part, longer in found.items() if len(longer) == 1}
+                longer_names.setdefault(part, []).append(name)
+    return {longer[0]: part for part, longer in longer_names.items() if len(longer) == 1}
 
 
 def difference(wanted: Iterable[str], present: Iterable[str]) -> str:
@@ -99,22 +99,24 @@ def difference(wanted: Iterable[str], present: Iterable[str]) -> str:
         For example ``"; 10 of 12 match when you ignore case ('s1' and 'S1')"``, to be appended to a
         message; empty where no change explains the mismatch.
     """
-    here, there = set(wanted), set(present)
-    missing, others = sorted(here - there)[:MOST_WANTED], sorted(there - here)[:MOST_PRESENT]
-    reasons = {words: _equal_without({words}, missing, others) for words in CHANGES}
-    together, needed = _equal_without(CHANGES, missing, others), list(CHANGES)
+    wanted, present = set(wanted), set(present)
+    unmatched = sorted(wanted - present)[:MOST_WANTED]
+    candidates = sorted(present - wanted)[:MOST_PRESENT]
+    reasons = {words: _equal_without({words}, unmatched, candidates) for words in CHANGES}
+    # All changes together explain most; those that explain nothing more are left out.
+    pairs_of_all, changes = _equal_without(CHANGES, unmatched, candidates), list(CHANGES)
     for words in CHANGES:
-        fewer = [change for change in needed if change != words]
-        if len(_equal_without(fewer, missing, others)) == len(together):
-            needed = fewer
-    reasons.setdefault(" and ".join(needed[:4]), together)
+        fewer = [change for change in changes if change != words]
+        if len(_equal_without(fewer, unmatched, candidates)) == len(pairs_of_all):
+            changes = fewer
+    reasons.setdefault(" and ".join(changes[:4]), pairs_of_all)
     for words, suffix in (("a suffix", True), ("a prefix", False)):
-        longer = _with_more(missing, others, suffix)
-        shorter = {part: name for name, part in _with_more(others, missing, suffix).items()}
+        longer = _with_more(unmatched, candidates, suffix)
+        shorter = {part: name for name, part in _with_more(candidates, unmatched, suffix).items()}
         reasons[words] = max(longer, shorter, key=len)
     reason, pairs = max(reasons.items(), key=lambda item: len(item[1]))
     if not pairs:
         return ""
     ours, theirs = min(pairs.items())
-    counts = f"{len(pairs)} of {len(missing)}"
+    counts = f"{len(pairs)} of {len(unmatched)}"
     return f"; {counts} match when you ignore {reason} ({ours!r} and {theirs!r})"

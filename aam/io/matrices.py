@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError, RunError, refuse, reworded, shown
+from aam.errors import InputError, RunError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.ids import difference, repeated
 from aam.io.packed import dataset, open_hdf5, write_artifact
@@ -58,11 +58,12 @@ class DistanceMatrix:
         none.
         """
         place = {name: index for index, name in enumerate(self.ids)}
-        if missing := [name for name in sample_ids if name not in place]:
-            absent = f"{len(missing)} of {len(sample_ids)} samples of the table are not in it"
-            look = f"its samples look like {shown(self.ids[:2])}{difference(sample_ids, self.ids)}"
-            remedy = "Compute it from this table, or leave it out and pass --tree"
-            raise InputError(f"--unifrac-matrix: {absent}: {shown(missing)}; {look}. {remedy}")
+        if unknown := [name for name in sample_ids if name not in place]:
+            absent = f"{len(unknown)} of {len(sample_ids)} samples of the table are not in it"
+            ids = f"its samples look like {shown(self.ids[:2])}{difference(sample_ids, self.ids)}"
+            remedy = f"{ids}. Compute it from this table, or leave it out and pass --tree"
+            fault = f"{absent}: {shown(unknown)}"
+            raise InputError(problem("--unifrac-matrix", fault, remedy=remedy))
         rows = np.array([place[name] for name in sample_ids], np.int64)
         return DistanceMatrix(tuple(sample_ids), self.values[np.ix_(rows, rows)])
 
@@ -74,20 +75,21 @@ def _checked(ids: Sequence[str], source: Any, path: Path) -> DistanceMatrix:
     if source.shape != (len(ids), len(ids)) or source.dtype.kind != "f" or not ids:
         sizes = f"{' x '.join(map(str, source.shape))} values of kind {source.dtype.kind!r}"
         expected = "expected floating-point numbers with as many rows and columns as ids"
-        raise InputError(f"{path}: {sizes} for {len(ids)} sample ids; {expected}")
+        raise InputError(problem(path, f"{sizes} for {len(ids)} sample ids", remedy=expected))
     values = np.array(source)
     parts = [slice(start, start + ROWS) for start in range(0, len(ids), ROWS)]
     is_finite = all(np.isfinite(values[part]).all() for part in parts)
     negative = sum(int((values[part] < 0).sum()) for part in parts)
-    uneven = max(np.abs(values[p] - values[:, p].T).max() for p in parts) if is_finite else 0.0
-    diagonal, twice = np.diagonal(values), repeated(ids)
+    asymmetry = max(np.abs(values[p] - values[:, p].T).max() for p in parts) if is_finite else 0.0
+    is_symmetric = asymmetry <= ASYMMETRY
+    diagonal, duplicates = np.diagonal(values), repeated(ids)
     place = int(np.argmax(diagonal != 0))
     rules = {
-        f"sample ids occur more than once: {shown(twice)}; keep one of each": twice != [],
+        f"sample ids occur more than once: {shown(duplicates)}; keep one of each": duplicates != [],
         "a sample id is empty; expected a name for each row": "" in ids,
         "holds values that are not finite, expected distances of 0 or more": not is_finite,
         f"{negative} distances are negative, expected 0 or more": negative > 0,
-        f"differs from its transpose by up to {uneven:g}, expected symmetry": uneven > ASYMMETRY,
+        f"differs from its transpose by up to {asymmetry:g}, expected symmetry": not is_symmetric,
         f"{ids[place]!r} is {diagonal[place]:g} away from itself, expected 0": diagonal[place] != 0,
     }
     refuse(path, rules)
@@ -103,8 +105,8 @@ def _read_npy(path: Path) -> DistanceMatrix:
     names = ids_path(path)
     if not names.exists():
         expected = "expected the sample ids there, one per line in the order of the rows"
-        other = "or a matrix as .h5, .tsv, .csv or .qza"
-        raise InputError(f"{path}: {names.name} is missing; {expected}, {other}")
+        remedy = f"{expected}, or a matrix as .h5, .tsv, .csv or .qza"
+        raise InputError(problem(path, f"{names.name} is missing", remedy=remedy))
     ids = unix(read_text(names)).removesuffix("\n").split("\n")
     with reworded(BAD_NPY, f"{path}: not a readable .npy array"):
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
@@ -131,8 +133,8 @@ def _read_text(path: Path) -> DistanceMatrix:
     ids, faults = table.header[1:], table.faults
     # A distance takes a digit and a separator at least.
     if 2 * len(ids) ** 2 > len(text):
-        problem = f"{len(ids)} sample ids in the first line but not as many rows below"
-        raise InputError(f"{path}: {problem}; is it cut off?")
+        fault = f"{len(ids)} sample ids in the first line but not as many rows below"
+        raise InputError(problem(path, fault, remedy="is it cut off?"))
     values, number = np.empty((len(ids), len(ids))), 0
     for line, (name, *cells) in table.rows():
         expected = ids[number] if number < len(ids) else "no further line"
@@ -183,8 +185,8 @@ def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
 def _npy_head(ids: Sequence[str]) -> bytes:
     """Return what stands before the numbers of a .npy file."""
     head, shape = io.BytesIO(), (len(ids), len(ids))
-    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(head, about)
+    layout = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, layout)
     return head.getvalue()
 
 
@@ -204,8 +206,8 @@ def _h5_head(ids: Sequence[str]) -> bytes:
         matrix = file.create_dataset("matrix", (len(ids), len(ids)), "<f4", dcpl=plan)
         place = matrix.id.get_offset()
     if place != len(image.getvalue()):
-        problem = f"HDF5 {h5py.version.hdf5_version} does not put the numbers last into the file"
-        raise RunError(f"{problem}; write .npy instead of .h5")
+        reason = f"HDF5 {h5py.version.hdf5_version} does not put the numbers last into the file"
+        raise RunError(f"{reason}; write .npy instead of .h5")
     return image.getvalue()
 
 

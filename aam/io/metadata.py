@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from aam.config import Missing
-from aam.errors import InputError, refuse, shown
+from aam.errors import InputError, problem, refuse, shown
 from aam.io.dates import TIME, read_dates
 from aam.io.headers import row_numbers
 from aam.io.ids import difference, repeated
@@ -170,15 +170,15 @@ class Metadata:
             if name not in self.columns:
                 rules |= {} if name in self.faults else {self._no_column(name): True}
                 continue
-            if found := self.decimal_commas(name):
-                rules[f"{found}; {remedy}; delete commas between thousands"] = True
+            if commas := self.decimal_commas(name):
+                rules[f"{commas}; {remedy}; delete commas between thousands"] = True
         refuse(self.source, rules)
 
     def _no_column(self, name: str) -> str:
         folded = {column.lower(): column for column in self.columns}
-        near = difflib.get_close_matches(name.lower(), folded, n=3)
-        names_near = " or ".join(repr(folded[match]) for match in near)
-        hint = f" Did you mean {names_near}?" if near else ""
+        matches = difflib.get_close_matches(name.lower(), folded, n=3)
+        suggestions = " or ".join(repr(folded[match]) for match in matches)
+        hint = f" Did you mean {suggestions}?" if matches else ""
         return f"no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"
 
     def decimal_commas(self, name: str) -> str:
@@ -193,9 +193,9 @@ class Metadata:
 
     def read_as_text(self, names: Iterable[str]) -> list[str]:
         """Say which of some columns are read as text because of what they hold, and why."""
-        found = {name: [*self.faults.get(name, ()), self.decimal_commas(name)] for name in names}
-        reasons = [reason for of_column in found.values() for reason in of_column if reason]
-        return [f"{self.source}: {reason}; read as text" for reason in reasons]
+        reasons = ((*self.faults.get(name, ()), self.decimal_commas(name)) for name in names)
+        listed = [reason for column_reasons in reasons for reason in column_reasons if reason]
+        return [f"{self.source}: {reason}; read as text" for reason in listed]
 
     def not_read(self, name: str) -> str:
         """Describe numbers with units, or dates, of a text column: they are not read as numbers.
@@ -232,10 +232,10 @@ class Metadata:
         """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2;
         two forms of é.
         """
-        same: dict[object, list[str]] = {}
+        spellings: dict[object, list[str]] = {}
         for value in sorted(set(self.cells(name)) - {""}):
-            same.setdefault(spelling_key(value), []).append(value)
-        return [tuple(values) for values in same.values() if len(values) > 1]
+            spellings.setdefault(spelling_key(value), []).append(value)
+        return [tuple(values) for values in spellings.values() if len(values) > 1]
 
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
         """Return values of a column for the samples `ids`, none where missing.
@@ -291,8 +291,9 @@ class Metadata:
         if text:
             number = f"{len(text)} of {len(ids)} values that are not finite numbers"
             remedy = "correct them, or name those that mean missing by --missing-values"
-            found = f"column {name!r} has {number}: {', '.join(text[:5])}"
-            raise InputError(f"{self.source}: {found}; {remedy} (and train with --missing drop)")
+            remedy += " (and train with --missing drop)"
+            fault = f"column {name!r} has {number}: {', '.join(text[:5])}"
+            raise InputError(problem(self.source, fault, remedy=remedy))
         return np.array([math.nan if value is None else float(value) for value in values])
 
 
@@ -308,9 +309,9 @@ def _samples_and_directives(table: TextTable) -> tuple[list[list[str]], dict[str
     """
     samples, directives = list[list[str]](), dict[str, list[str]]()
     # Equal cells share one string: real tables repeat few values very often.
-    same, faults = dict[str, str](), table.faults
+    strings, faults = dict[str, str](), table.faults
     for line, row in table.rows(least=1, is_comment=_is_comment):
-        cells = [same.setdefault(cell, cell) for cell in map(str.strip, row)]
+        cells = [strings.setdefault(cell, cell) for cell in map(str.strip, row)]
         first = cells[0]
         directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
         if RESERVED_ID.fullmatch(first):
@@ -343,12 +344,12 @@ def unnamed_columns(header: Sequence[str]) -> dict[str, str]:
     for place, name in enumerate(header, 1):
         places.setdefault(name, []).append(place)
     faults = dict[str, str]()
-    for name, of_name in places.items():
-        listed = ", ".join(f"column {place}" for place in of_name[:MOST_LINES])
+    for name, columns in places.items():
+        listed = ", ".join(f"column {place}" for place in columns[:MOST_LINES])
         if not name:
-            faults[name] = f"{len(of_name)} columns have no name: {listed}"
-        elif len(of_name) > 1:
-            faults[name] = f"{len(of_name)} columns are called {name!r}: {listed}; name each once"
+            faults[name] = f"{len(columns)} columns have no name: {listed}"
+        elif len(columns) > 1:
+            faults[name] = f"{len(columns)} columns are called {name!r}: {listed}; name each once"
     return faults
 
 
@@ -420,36 +421,46 @@ def make_metadata(
     metadata = Metadata(
         tuple(ids), dict(columns), kinds, declared, blank, source, words, faults=faults
     )
-    if twice := repeated(ids):
-        rows = f"{len(twice)} sample ids stand on several rows"
-        faults_of_rows.add(f"{rows}: {shown(twice)}; keep one")
+    if duplicates := repeated(ids):
+        rows = f"{len(duplicates)} sample ids stand on several rows"
+        faults_of_rows.add(f"{rows}: {shown(duplicates)}; keep one")
     for name, column in columns.items():
         if isinstance(column, np.ndarray) and not np.isinf(column).any():
             kinds[name] = "numeric"
             continue
-        cells, present = metadata.cells(name), metadata.present(name)
         stated, scheme = types.get(name, ""), schemes.get(name, "")
-        kind = stated.lower()
-        text = [cell for cell in present if not is_number(cell)]
+        text = [cell for cell in metadata.present(name) if not is_number(cell)]
         # Text in half of the cells or fewer is rather a mistake than a class.
-        numeric = 2 * len(text) <= len(present) and kind != "categorical"
-        kinds[name] = "numeric" if numeric else "categorical"
-        of_column = faults.setdefault(name, [])
-        if kind not in ("", "numeric", "categorical"):
-            found = f"#q2:types of {name!r} is {stated!r}"
-            of_column.append(f"{found}, expected numeric or categorical")
-        if scheme not in SCHEMES:
-            found = f"#q2:missing of {name!r} is {scheme!r}"
-            of_column.append(f"{found}, expected {' or '.join(SCHEMES[1:])}")
-        if scheme == "no-missing" and "" in cells:
-            found = f"is no-missing, but sample {ids[cells.index('')]!r} is empty"
-            of_column.append(f"column {name!r} {found}; fill it, or write blank instead")
-        if text and kind == "numeric":
-            found = f"sample {ids[cells.index(text[0])]!r} has {text[0]!r}"
-            remedy = "expected a finite number; correct it, or declare it categorical"
-            of_column.append(f"column {name!r} is declared numeric, but {found}, {remedy}")
+        is_numeric = 2 * len(text) <= len(metadata.present(name))
+        is_numeric &= stated.lower() != "categorical"
+        kinds[name] = "numeric" if is_numeric else "categorical"
+        faults[name] = _column_faults(metadata, name, stated, scheme, text)
     faults_of_rows.raise_if_any()
     return metadata
+
+
+def _column_faults(
+    metadata: Metadata, name: str, stated: str, scheme: str, text: Sequence[str]
+) -> list[str]:
+    """Faults of a column next to what ``#q2:types`` and ``#q2:missing`` state; `text` are its cells
+    that are no numbers.
+    """
+    cells, faults = metadata.cells(name), list[str]()
+    if stated.lower() not in ("", "numeric", "categorical"):
+        faults.append(f"#q2:types of {name!r} is {stated!r}, expected numeric or categorical")
+    if scheme not in SCHEMES:
+        expected = " or ".join(SCHEMES[1:])
+        faults.append(f"#q2:missing of {name!r} is {scheme!r}, expected {expected}")
+    if scheme == "no-missing" and "" in cells:
+        sample = metadata.ids[cells.index("")]
+        remedy = "fill it, or write blank instead"
+        faults.append(f"column {name!r} is no-missing, but sample {sample!r} is empty; {remedy}")
+    if text and stated.lower() == "numeric":
+        sample = metadata.ids[cells.index(text[0])]
+        value = f"column {name!r} is declared numeric, but sample {sample!r} has {text[0]!r}"
+        remedy = "expected a finite number; correct it, or declare it categorical"
+        faults.append(f"{value}, {remedy}")
+    return faults
 
 
 def align(
@@ -461,31 +472,34 @@ def align(
     `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
     metadata.require(columns)
-    present = [sample for sample in samples if sample in metadata]
-    absent = [sample for sample in samples if sample not in metadata]
-    gaps, reasons, remedies = set(absent), list[str](), list[str]()
-    start, drop = f"of {len(samples)} samples", "or leave these samples out with --missing drop"
-    if absent:
-        others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
-        reason = f"{shown(absent)}{difference(samples, metadata.ids)}"
-        reasons.append(f"{len(absent)} {start} of the table have no row{others}: {reason}")
+    with_row = [sample for sample in samples if sample in metadata]
+    without_row = [sample for sample in samples if sample not in metadata]
+    gaps, reasons, remedies = set(without_row), list[str](), list[str]()
+    of_samples, drop = (
+        f"of {len(samples)} samples",
+        "or leave these samples out with --missing drop",
+    )
+    if without_row:
+        ids = "" if with_row else f" (its own ids look like {shown(metadata.ids, 3)})"
+        listed = f"{shown(without_row)}{difference(samples, metadata.ids)}"
+        reasons.append(f"{len(without_row)} {of_samples} of the table have no row{ids}: {listed}")
         remedies.append(f"add their rows, {drop}")
     for name in dict.fromkeys(columns):
         cell_of = dict(zip(metadata.ids, metadata.cells(name), strict=True))
-        values = zip(present, metadata.values(name, present), strict=True)
-        if lacking := [sample for sample, value in values if value is None]:
-            written = sorted({cell_of[sample] for sample in lacking})
-            gap = f"have no value in {name!r} (written {shown(written)})"
-            reasons.append(f"{len(lacking)} {start} {gap}: {shown(lacking)}")
-            blank = "; where a word is a class, write blank in a row #q2:missing" * any(written)
+        values = zip(with_row, metadata.values(name, with_row), strict=True)
+        if without_value := [sample for sample, value in values if value is None]:
+            cells = sorted({cell_of[sample] for sample in without_value})
+            gap = f"have no value in {name!r} (written {shown(cells)})"
+            reasons.append(f"{len(without_value)} {of_samples} {gap}: {shown(without_value)}")
+            blank = "; where a word is a class, write blank in a row #q2:missing" * any(cells)
             remedies.append(f"fill the gaps, {drop}{blank}")
-            gaps.update(lacking)
+            gaps.update(without_value)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
-    kept = tuple(sample for sample in samples if sample not in gaps)
-    if not kept:
+    complete = tuple(sample for sample in samples if sample not in gaps)
+    if not complete:
         raise InputError(*reasons[:-1], "; ".join([*reasons[-1:], "so no sample is left"]))
     if reasons and missing == "error":
         raise InputError(*map("; ".join, zip(reasons, remedies, strict=True)))
     for reason in reasons:
         log.warning("%s; left out", reason)
-    return kept
+    return complete

@@ -21,7 +21,7 @@ from pathlib import Path
 import h5py
 
 import aam
-from aam.errors import InputError, refuse, reworded, shown
+from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 
 MAX_FILE = 4 << 30
@@ -120,19 +120,20 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
         # QIIME 2 writes three flat ``key: value`` lines.
         text = _content(archive, files["metadata.yaml"], path).decode("utf-8")
         lines = [line.partition(": ") for line in text.splitlines() if line.strip()]
-        about = {key: value.strip().strip("'\"") for key, _, value in lines}
-        if sorted(key for key, *_ in lines) != ["format", "type", "uuid"] or about["uuid"] != root:
-            expected = f"expected uuid {root}, type and format"
-            raise InputError(f"{path}: metadata.yaml holds {str(about)[:200]}, {expected}")
-        kind = about["type"].split(" % ")[0]
+        description = {key: value.strip().strip("'\"") for key, _, value in lines}
+        keys = sorted(key for key, *_ in lines)
+        if keys != ["format", "type", "uuid"] or description["uuid"] != root:
+            fault = f"metadata.yaml holds {str(description)[:200]}"
+            raise InputError(problem(path, fault, f"uuid {root}, type and format"))
+        kind = description["type"].split(" % ")[0]
         if kind not in inside:
             # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
             is_near = any(accepted.startswith(kind.partition("[")[0]) for accepted in inside)
             hint = f"; {reason}" if reason and is_near else ""
-            raise InputError(f"{path}: holds {kind}, expected {' or '.join(inside)}{hint}")
-        if (wanted := f"data/{inside[kind]}") not in files:
-            raise InputError(f"{path}: no file {wanted!r} in {kind}, found {shown(sorted(files))}")
-        return _content(archive, files[wanted], path)
+            raise InputError(problem(path, f"holds {kind}", f"{' or '.join(inside)}{hint}"))
+        if (name := f"data/{inside[kind]}") not in files:
+            raise InputError(f"{path}: no file {name!r} in {kind}, found {shown(sorted(files))}")
+        return _content(archive, files[name], path)
 
 
 def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
@@ -144,12 +145,12 @@ def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[s
     root, now = str(uuid.uuid4()), datetime.now(timezone.utc).isoformat()
     names = {"platform": platform.platform(), "python": platform.python_version()}
     action = ACTION.format(uuid=uuid.uuid4(), now=now, version=aam.__version__, **names)
-    about = {
+    header = {
         "VERSION": b"QIIME 2\narchive: 5\nframework: 2024.10.0+aam\n",
         "metadata.yaml": f"uuid: {root}\ntype: {semantic_type}\nformat: {format}\n".encode(),
     }
-    content = about | {f"data/{name}": blob for name, blob in files.items()}
-    content |= {f"provenance/{name}": blob for name, blob in about.items()}
+    content = header | {f"data/{name}": blob for name, blob in files.items()}
+    content |= {f"provenance/{name}": blob for name, blob in header.items()}
     content |= {"provenance/citations.bib": b"", "provenance/action/action.yaml": action.encode()}
     sums = {n: hashlib.md5(b, usedforsecurity=False).hexdigest() for n, b in content.items()}
     content["checksums.md5"] = "".join(f"{md5}  {n}\n" for n, md5 in sums.items()).encode()
@@ -180,24 +181,24 @@ def dataset(
     """Return a dataset of one of the numpy `kinds`; `InputError` where it is another, or larger
     than what is stored.
     """
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
+    item = file.get(name)
+    if not isinstance(item, h5py.Dataset):
         raise InputError(f"{where}: no dataset {name!r}")
-    claimed, stored = found.size * found.dtype.itemsize, found.id.get_storage_size()
+    claimed, stored = item.size * item.dtype.itemsize, item.id.get_storage_size()
     expected = f"expected {('a list', 'rows and columns')[dimensions - 1]} of kind {kinds!r}"
     rules = {
         f"{name} lies in another file; copy it into this one (h5repack, or biom convert)": (
-            found.file.filename != file.filename or found.is_virtual or bool(found.external)
+            item.file.filename != file.filename or item.is_virtual or bool(item.external)
         ),
-        f"{name} is {found.dtype} {found.shape}, {expected}": (
-            found.ndim != dimensions or found.dtype.kind not in kinds
+        f"{name} is {item.dtype} {item.shape}, {expected}": (
+            item.ndim != dimensions or item.dtype.kind not in kinds
         ),
-        f"{name} has {found.size} entries, expected at most {MAX_ENTRIES}": (
-            dimensions == 1 and found.size > MAX_ENTRIES
+        f"{name} has {item.size} entries, expected at most {MAX_ENTRIES}": (
+            dimensions == 1 and item.size > MAX_ENTRIES
         ),
         f"{name} claims {claimed} bytes and stores {stored}; the file is damaged": (
             claimed > HDF5_EXEMPT + HDF5_RATIO * stored
         ),
     }
     refuse(where, rules)
-    return found
+    return item

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
-from aam.io.ids import difference, known_of, repeated
+from aam.io.ids import difference, items_of_features, repeated
 from aam.io.metadata import is_number
 from aam.io.text import read_text
 from aam.typing import Floats, Ints
@@ -95,18 +95,20 @@ def match_tips(
         Features without a tip, or no feature with one.
     """
     tip_of = {name: tip for tip, name in enumerate(phylogeny.tips)}
-    found = known_of(tip_of, feature_ids, sequences)
-    tips = np.array([-1 if tip is None else tip for tip in found], np.int64)
-    missing = np.flatnonzero(tips < 0)
-    is_matched = len(missing) < len(tips)
-    if len(missing) and (missing_tips == "error" or not is_matched):
-        without = shown(feature_ids[index] for index in missing[:3])
-        remedy = " or pass --missing-tips drop to leave these features out of UniFrac"
-        few = f"{len(missing)} of {len(tips)} features of the table have no tip in the tree"
-        look = f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}"
-        own = f"Give the tree that was built for this table{remedy if is_matched else ''}"
+    features = items_of_features(tip_of, feature_ids, sequences)
+    tips = np.array([-1 if tip is None else tip for tip in features], np.int64)
+    unmatched = np.flatnonzero(tips < 0)
+    is_matched = len(unmatched) < len(tips)
+    if len(unmatched) and (missing_tips == "error" or not is_matched):
         names = "id, sequence or MD5 of the sequence" if sequences else "id"
-        raise InputError(f"{few} by {names}, e.g. {without}; its tips are like {look}. {own}")
+        examples = shown(feature_ids[index] for index in unmatched[:3])
+        tip_names = f"{shown(phylogeny.tips[:1])}{difference(feature_ids, phylogeny.tips)}"
+        drop = " or pass --missing-tips drop to leave these features out of UniFrac"
+        raise InputError(
+            f"{len(unmatched)} of {len(tips)} features of the table have no tip in the tree by "
+            f"{names}, e.g. {examples}; its tips are like {tip_names}. Give the tree that was "
+            f"built for this table{drop if is_matched else ''}"
+        )
     return tips
 
 
@@ -238,7 +240,7 @@ def _blank(match: re.Match[str]) -> str:
     return match[0] if match[0].startswith("'") else " " * len(match[0])
 
 
-def _fault(text: str, place: int, end: str, broken: str) -> str:
+def _grammar_error(text: str, place: int, end: str, broken: str) -> str:
     """How a text breaks the grammar where its reading stopped, or nothing."""
     rest = text[place:].lstrip()
     at = f"at character {len(text) - len(rest) + 1}"
@@ -274,7 +276,7 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     # Nodes without a parent yet, how many of them stand before each open parenthesis, and where
     # the children of the next node begin, or -1 where it is a tip.
     waiting, opened, children = list[int](), list[int](), -1
-    wrong, place, broken, end = defaultdict[str, list[str]](list), 0, "", ""
+    faults, place, broken, end = defaultdict[str, list[str]](list), 0, "", ""
     while end != ";" and not broken and (match := NODE.match(text, place)):
         place, end = match.end(), match["end"]
         if match["open"]:
@@ -284,11 +286,11 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
         written, label = match["length"] or "", match["label"] or ""
         valid = is_number(written) and float(written) >= 0
         if match["colon"] and not valid:
-            wrong[NO_LENGTH].append(f"{written!r} before character {place}")
+            faults[NO_LENGTH].append(f"{written!r} before character {place}")
         if children < 0:
             tips.append(label[1:-1].replace("''", "'") if label.startswith("'") else label)
             if not tips[-1]:
-                wrong["tips have no name"].append(f"before character {place}")
+                faults["tips have no name"].append(f"before character {place}")
         else:
             for child in waiting[children:]:
                 parent[child] = len(parent)
@@ -303,10 +305,12 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
             broken = f"a {end!r} outside all parentheses"
         elif end == ")":
             children = opened.pop()
-    rules = {f"{len(found)} {what}, the first {found[0]}": True for what, found in wrong.items()}
-    twice, fault = repeated(tips), _fault(text, place, end, broken)
-    rules[f"{len(twice)} tips are repeated ({shown(twice)}); keep one of each"] = twice != []
-    refuse(source, rules | {fault: fault != ""})
+    rules = {f"{len(x)} {fault}, the first {x[0]}": True for fault, x in faults.items()}
+    duplicates, error = repeated(tips), _grammar_error(text, place, end, broken)
+    rules[f"{len(duplicates)} tips are repeated ({shown(duplicates)}); keep one of each"] = (
+        duplicates != []
+    )
+    refuse(source, rules | {error: error != ""})
     length[-1] = np.nan_to_num(length[-1])
     return make_phylogeny(np.array(parent, np.int64), np.array(length), tuple(tips))
 
@@ -339,14 +343,14 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
 
     Raises `InputError`: as `read_tree`.
     """
-    tree, single = parse_newick(text, source), np.finfo(np.float32)
-    missing, total = int(np.isnan(tree.length).sum()), tree.length.sum()
+    tree, float32 = parse_newick(text, source), np.finfo(np.float32)
+    without_length, total = int(np.isnan(tree.length).sum()), tree.length.sum()
     children = int((tree.parent == len(tree.parent) - 1).sum())
     rules = {
-        f"{missing} of {len(tree.length) - 1} branches have no length; write the tree with its "
-        "lengths (--midpoint-root places a root by them)": missing > 0,
-        "all branches have length 0; give the tree its lengths": tree.length.max() < single.tiny,
-        f"branch lengths add up to {total:g}, too much for distances": total > single.max,
+        f"{without_length} of {len(tree.length) - 1} branches have no length; write the tree with "
+        "its lengths (--midpoint-root places a root by them)": without_length > 0,
+        "all branches have length 0; give the tree its lengths": tree.length.max() < float32.tiny,
+        f"branch lengths add up to {total:g}, too much for distances": total > float32.max,
         f"the root has {children} children, expected at most 2: the tree is not rooted. Give a "
         "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one": (
             children > 2 and not midpoint

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from aam.errors import InputError
+from aam.errors import InputError, problem
 from aam.io.text import Faults, read_text, unix
 
 DNA_LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
@@ -48,8 +48,8 @@ def _records(path: Path) -> Iterator[tuple[int, str, str]]:
     number = before.count("\n") + 1
     if begin := before.strip():
         line = text[: text.index(begin)].count("\n") + 1
-        found = begin.split("\n")[0][:40]
-        raise InputError(f"{path}: line {line} is {found!r}, expected FASTA that begins with '>'")
+        fault = f"line {line} is {begin.split(chr(10))[0][:40]!r}"
+        raise InputError(problem(path, fault, "FASTA that begins with '>'"))
     for record in records:
         title, *parts = record.split("\n")
         yield number, (title.split() or [""])[0], "".join(part.strip() for part in parts)

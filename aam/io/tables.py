@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 import aam
-from aam.errors import InputError, refuse, reworded, shown
+from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.headers import (
     are_names_of_r,
@@ -169,18 +169,18 @@ def _whole_reads(
     # What is negative, not finite, not whole or too large is changed by it.
     with np.errstate(invalid="ignore"):
         reads = stored.astype(np.uint32)
-    wrong = np.flatnonzero(reads != stored)
-    if not len(wrong):
+    faulty = np.flatnonzero(reads != stored)
+    if not len(faulty):
         return reads, ""
-    first = wrong[0]
+    first = faulty[0]
     row = np.searchsorted(values.indptr, first, side="right") - 1
     place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
-    found = f"{float(stored[first]):g} at {place}, expected whole reads from 0 to {MAX_COUNT}"
-    is_nan = np.isnan(stored[wrong])
+    fault = f"{float(stored[first]):g} at {place}, expected whole reads from 0 to {MAX_COUNT}"
+    is_nan = np.isnan(stored[faulty])
     raw = "raw counts, not normalised, scaled or logarithmic ones"
     remedies = {raw: not is_nan.all(), "0 for missing reads": is_nan.any()}
     remedy = " and ".join(words for words, is_needed in remedies.items() if is_needed)
-    return reads, f"{found} (values that are no reads: {len(wrong)}); pass {remedy}"
+    return reads, f"{fault} (values that are no reads: {len(faulty)}); pass {remedy}"
 
 
 # --- sums --------------------------------------------------------------------------------------
@@ -220,9 +220,9 @@ def _sums_of_others(hashes: Hashes, has_reads: Bools) -> tuple[Bools, Bools]:
     """
     _, place, copies = np.unique(hashes, return_inverse=True, return_counts=True)
     times = copies[place].astype(np.uint64)
-    enough = has_reads.sum() - copies[place] >= LEAST_SUMMANDS
-    of_all = has_reads & enough & ((times + 1) * hashes == hashes.sum(dtype=np.uint64))
-    of_neighbours = np.zeros(len(hashes), bool)
+    has_summands = has_reads.sum() - copies[place] >= LEAST_SUMMANDS
+    is_total = has_reads & has_summands & ((times + 1) * hashes == hashes.sum(dtype=np.uint64))
+    is_subtotal = np.zeros(len(hashes), bool)
     for step in (1, -1):
         row, reads = hashes[::step], has_reads[::step]
         before = np.concatenate([[np.uint64(0)], np.cumsum(row, dtype=np.uint64)])
@@ -232,8 +232,8 @@ def _sums_of_others(hashes: Hashes, has_reads: Bools) -> tuple[Bools, Bools]:
         begin = order[np.minimum(begin, len(row))]
         is_sum = before[begin] == before[:-1] - row
         summands = number[:-1] - number[begin]
-        of_neighbours |= (reads & is_sum & (summands >= LEAST_SUMMANDS))[::step]
-    return of_all, of_neighbours & ~of_all
+        is_subtotal |= (reads & is_sum & (summands >= LEAST_SUMMANDS))[::step]
+    return is_total, is_subtotal & ~is_total
 
 
 def find_sums(table: AmpliconTable, axis: int) -> Ints:
@@ -247,9 +247,9 @@ def find_sums(table: AmpliconTable, axis: int) -> Ints:
     has_reads = (table.depths if axis == 0 else table.reads_of_asvs) > 0
     rows, sums = np.arange(len(hashes)), list[int]()
     while len(rows) > LEAST_SUMMANDS:
-        of_all, of_neighbours = _sums_of_others(hashes[rows], has_reads[rows])
-        candidates = np.flatnonzero(of_all | of_neighbours)
-        limit = np.where(of_all, BITS_OF_ALL, BITS_OF_NEIGHBOURS + 2 * np.log2(len(rows)))
+        is_total, is_subtotal = _sums_of_others(hashes[rows], has_reads[rows])
+        candidates = np.flatnonzero(is_total | is_subtotal)
+        limit = np.where(is_total, BITS_OF_ALL, BITS_OF_NEIGHBOURS + 2 * np.log2(len(rows)))
         parts = table.counts[rows[candidates]] if axis == 0 else table.counts[:, rows[candidates]].T
         bits = np.log2(1.0 + parts.toarray()).sum(axis=1)
         if not len(candidates := candidates[bits >= limit[candidates]]):
@@ -277,9 +277,9 @@ def _refuse_sums(table: AmpliconTable, where: str) -> None:
         are = f"{len(sums)} {kind}s equal the sum of other {kind}s: {shown(sums)}"
         remedy = "remove such totals from the table"
         rules[f"{are}; {remedy}"] = sums != []
-        called = [name for name in _named_totals(table, axis) if name not in sums]
-        few = f"{shown(called)} has at least half as many reads as all other {kind}s together"
-        rules[f"{few}; {remedy}"] = called != []
+        totals = [name for name in _named_totals(table, axis) if name not in sums]
+        share = f"{shown(totals)} has at least half as many reads as all other {kind}s together"
+        rules[f"{share}; {remedy}"] = totals != []
     refuse(where, rules)
 
 
@@ -297,19 +297,24 @@ def checked_table(
     features that are sums of others.
     """
     samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
-    reads, wrong = _whole_reads(values, samples, features)
+    reads, fault = _whole_reads(values, samples, features)
     rules = dict[str, bool]()
     for kind, ids in (("sample", samples), ("feature", features)):
         empty = [number for number, name in enumerate(ids, start=1) if not name]
-        odd, twice = [ascii(name) for name in ids if not name.isprintable()], repeated(ids)
+        unprintable = [ascii(name) for name in ids if not name.isprintable()]
+        duplicates = repeated(ids)
         place = f"the first is {kind} {[*empty, 0][0]}"
         rules |= {
             f"the table is empty, it has no {kind}s": not ids,
             f"{len(empty)} {kind} ids are empty, {place}": empty != [],
-            f"{kind} ids hold characters that cannot be printed: {shown(odd)}": odd != [],
-            f"{len(twice)} {kind} ids occur more than once: {shown(twice)}": twice != [],
+            f"{kind} ids hold characters that cannot be printed: {shown(unprintable)}": (
+                unprintable != []
+            ),
+            f"{len(duplicates)} {kind} ids occur more than once: {shown(duplicates)}": (
+                duplicates != []
+            ),
         }
-    refuse(where, rules | {wrong: wrong != ""})
+    refuse(where, rules | {fault: fault != ""})
     counts = csr_array((reads, values.indices, values.indptr), shape=values.shape)
     counts.sort_indices()
     if not counts.has_canonical_format:
@@ -414,16 +419,16 @@ class TextCounts:
         words = {
             x: [c for c in cells if not is_missing(c[1].strip())] for x, cells in columns.items()
         }
-        whole = [x for x in words if 2 * len(words[x]) > max(len(self.ids), 2)]
-        if whole:
-            first = whole[0]
+        of_text = [x for x in words if 2 * len(words[x]) > max(len(self.ids), 2)]
+        if of_text:
+            first = of_text[0]
             line, cell = words[first][0]
-            found = f"{len(whole)} columns hold text: {shown([header[x] for x in whole])}"
+            fault = f"{len(of_text)} columns hold text: {shown([header[x] for x in of_text])}"
             example = f"{cell[:40]!r} in {header[first]!r} on line {line}"
             remedy = "keep columns of whole numbers only, the reads"
-            self.faults.add(f"{found} (such as {example}); {remedy}")
-        single = [(*cell, x) for x in columns.keys() - {*whole} for cell in columns[x]]
-        for line, cell, column in sorted(single):
+            self.faults.add(f"{fault} (such as {example}); {remedy}")
+        cells_of_text = [(*cell, x) for x in columns.keys() - {*of_text} for cell in columns[x]]
+        for line, cell, column in sorted(cells_of_text):
             gap = "; write 0 where there are no reads" * is_missing(cell.strip())
             value = f"{kind} {header[column][:40]!r} has {cell[:40]!r}"
             self.faults.add(f"expected a count{gap}", line, value)
@@ -435,8 +440,8 @@ class TextCounts:
         if numbered := row_numbers(header, self.ids):
             raise InputError(f"{self.where}: {numbered}")
         if layout.ids and len(self.labels) > 1:
-            listed = f"a .shared of mothur with {len(self.labels)} labels: {shown(self.labels)}"
-            raise InputError(f"{self.where}: {listed}; keep one with make.shared(label=)")
+            fault = f"a .shared of mothur with {len(self.labels)} labels: {shown(self.labels)}"
+            raise InputError(problem(self.where, fault, remedy="keep one with make.shared(label=)"))
         rows, columns = (np.array(x, np.int64) for x in (self.rows, self.columns))
         values = np.array(self.values)
         described = frozenset(
@@ -448,14 +453,14 @@ class TextCounts:
         left_out = layout.left_out | described
         self._check_text(left_out)
         if no_counts := [header[column] for column in sorted(left_out - {layout.ids})]:
-            listed = shown(no_counts)
-            log.info("%s: columns that hold no counts are left out: %s", self.where, listed)
-        kept = np.array([x for x in range(len(header)) if x not in left_out], np.int64)
-        is_kept = np.isin(columns, kept)
-        places = np.searchsorted(kept, columns[is_kept])
-        names = [header[column] for column in kept]
+            text = "%s: columns that hold no counts are left out: %s"
+            log.info(text, self.where, shown(no_counts))
+        read_columns = np.array([x for x in range(len(header)) if x not in left_out], np.int64)
+        is_read = np.isin(columns, read_columns)
+        places = np.searchsorted(read_columns, columns[is_read])
+        names = [header[column] for column in read_columns]
         shape = (len(self.ids), len(names))
-        matrix = coo_array((values[is_kept], (rows[is_kept], places)), shape=shape)
+        matrix = coo_array((values[is_read], (rows[is_read], places)), shape=shape)
         if layout.by_sample:
             return checked_table(matrix.tocsr(), self.ids, names, self.where)
         return checked_table(matrix.T.tocsr(), names, self.ids, self.where)
@@ -472,13 +477,13 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     """
     if text.startswith(MOTHUR_COMPRESSED):
         remedy = "write it with count.seqs(count=FILE, compress=f)"
-        raise InputError(f"{where}: a compressed .count_table of mothur; {remedy}")
+        raise InputError(problem(where, "a compressed .count_table of mothur", remedy=remedy))
     source = read_table_text(text, where, EXPECTED_TABLE, counts_below=True)
     top, first = next(source.body, (0, []))
     if are_names_of_r(source.header) and not any(map(is_real, first[2:])):
-        found = "the header is V1, V2 and so on, as R names columns without names"
+        fault = "the header is V1, V2 and so on, as R names columns without names"
         remedy = f"remove it; the names stand on line {top} ({shown(first, 3)})"
-        raise InputError(f"{where}: {found}; {remedy}")
+        raise InputError(problem(where, fault, remedy=remedy))
     source.body = itertools.chain([(top, first)] if first else [], source.body)
     return TextCounts(source, where).table()
 
@@ -508,8 +513,8 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
     """
     with open_hdf5(source, f"{where}: not a readable HDF5 file") as file:
         version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
-        wanted = ("sample/ids", "observation/ids", *(f"sample/matrix/{name}" for name in MATRIX))
-        missing = shown(name for name in wanted if name not in file)
+        names = ("sample/ids", "observation/ids", *(f"sample/matrix/{name}" for name in MATRIX))
+        missing = shown(name for name in names if name not in file)
         remedy = "make one of another file with `biom convert --to-hdf5`"
         rules = {
             f"BIOM format-version is {version}, expected [2, 1]": version[:1] != [2],
@@ -517,12 +522,12 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
         }
         refuse(where, rules)
         samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
-        found = [dataset(file, f"sample/matrix/{x}", kind, where) for x, kind in MATRIX.items()]
-        data, indices, ends = (part[()] for part in found)
+        parts = [dataset(file, f"sample/matrix/{x}", kind, where) for x, kind in MATRIX.items()]
+        data, indices, ends = (part[()] for part in parts)
         shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
-        of_ids = [len(features), len(samples)]
+        size = [len(features), len(samples)]
         rules = {
-            f"attribute 'shape' is {shape}, expected {of_ids} as the ids": shape != of_ids,
+            f"attribute 'shape' is {shape}, expected {size} as the ids": shape != size,
             f"sample/matrix/indptr does not end at {data.size}": ends[-1:].tolist() != [data.size],
         }
         refuse(where, rules)
@@ -541,17 +546,17 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
 
     with reworded((BiomException, *BAD_JSON), f"{where}: not a readable BIOM 1.0 table"):
         document = json.loads(decoded(blob, where))
-        wanted = ("rows", "columns", "shape", "data")
-        if lacking := [name for name in wanted if name not in document]:
-            raise InputError(f"{where}: BIOM 1.0 without {shown(lacking)}; is it cut off?")
+        keys = ("rows", "columns", "shape", "data")
+        if missing := [name for name in keys if name not in document]:
+            raise InputError(f"{where}: BIOM 1.0 without {shown(missing)}; is it cut off?")
         shape, entries = [len(document[axis]) for axis in ("rows", "columns")], document["data"]
         if document["shape"] != shape:
             raise InputError(f"{where}: 'shape' is {document['shape']!r:.60}, expected {shape}")
         for axis, kind in (("columns", "sample"), ("rows", "feature")):
             nameless = [x for x, entry in enumerate(document[axis], 1) if entry.get("id") is None]
             if nameless:
-                lost = f"{len(nameless)} {kind} ids are null, the first is {kind} {nameless[0]}"
-                raise InputError(f"{where}: {lost}; name each {kind}")
+                nulls = f"{len(nameless)} {kind} ids are null, the first is {kind} {nameless[0]}"
+                raise InputError(problem(where, nulls, remedy=f"name each {kind}"))
             for entry in document[axis]:
                 entry.setdefault("metadata", None)
         table = Table.from_json(document)
@@ -559,12 +564,12 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
         values = csr_array(table.matrix_data.T)
         # biom-format adds counts that stand there twice, and takes rows that do not for zeros.
         if document["matrix_type"] == "dense":
-            is_whole = len(entries) == shape[0]
+            is_complete = len(entries) == shape[0]
         else:
-            is_whole = sum(entry[2] != 0 for entry in entries) == values.nnz
-        if not is_whole:
-            problem = "'data' lacks a row, or has two counts for one feature in a sample"
-            raise InputError(f"{where}: {problem}")
+            is_complete = sum(entry[2] != 0 for entry in entries) == values.nnz
+        if not is_complete:
+            fault = "'data' lacks a row, or has two counts for one feature in a sample"
+            raise InputError(problem(where, fault))
     return checked_table(values, samples, features, where)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aam.errors import InputError, shown
 from aam.io.headers import is_lineage_header
-from aam.io.ids import difference, known_of, md5
+from aam.io.ids import difference, items_of_features, md5
 from aam.io.text import read_table_text, read_text
 
 EXPECTED_TAXONOMY = "'Feature ID' and 'Taxon' as the first two columns"
@@ -187,21 +187,20 @@ class Taxonomy:
         InputError
             No ASV of the table has a taxon in the file.
         """
-        found = [*known_of(self.lineages, feature_ids, sequences)]
-        lineages = tuple(lineage or () for lineage in found)
+        lines = [*items_of_features(self.lineages, feature_ids, sequences)]
+        lineages = tuple(lineage or () for lineage in lines)
         if any(lineages) or not feature_ids:
             return lineages
         asvs = f"the {len(feature_ids)} ASVs"
         if not self.lineages:
             reason = "names no feature; pass one with a line for each ASV"
-        elif any(lineage is not None for lineage in found):
+        elif any(lineage is not None for lineage in lines):
             reason = f"gives no taxon to any of {asvs} (all are empty or unassigned)"
         else:
-            look = (
-                f"the table has ids like {feature_ids[0]!r}, the file {next(iter(self.lineages))!r}"
-            )
-            look += f"{difference(feature_ids, self.lineages)}; pass the taxonomy of this table"
-            reason = f"names none of {asvs}, by id, sequence or MD5 of the sequence; {look}"
+            ids = f"ids like {feature_ids[0]!r}, the file {next(iter(self.lineages))!r}"
+            ids += f"{difference(feature_ids, self.lineages)}; pass the taxonomy of this table"
+            reason = f"names none of {asvs}, by id, sequence or MD5 of the sequence; "
+            reason += f"the table has {ids}"
         raise InputError(f"--taxonomy: {self.source} {reason}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aam.errors import InputError, reworded
+from aam.errors import InputError, problem, reworded
 from aam.files.atomic import MAX_BYTES, read_bytes
 from aam.io.headers import are_names_of_r, is_id_header, stands_above_counts
 from aam.io.packed import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
@@ -73,9 +73,9 @@ def decoded(blob: bytes, where: Path | str) -> str:
     """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows
     another encoding.
     """
-    for beginnings, other in OTHER_FORMATS.items():
+    for beginnings, form in OTHER_FORMATS.items():
         if blob.startswith(beginnings):
-            raise InputError(f"{where}: is {other}")
+            raise InputError(f"{where}: is {form}")
     text, position = "", blob.find(b"\0")
     try:
         text = blob.decode("utf-8").removeprefix("\ufeff")
@@ -85,7 +85,7 @@ def decoded(blob: bytes, where: Path | str) -> str:
         line = blob.count(b"\n", 0, position) + 1
         place = f"line {line}: byte 0x{blob[position]:02x} at byte position {position}"
         remedy = "save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
-        raise InputError(f"{where}: {place} is not UTF-8 text; {remedy}")
+        raise InputError(problem(where, f"{place} is not UTF-8 text", remedy=remedy))
     return text
 
 
@@ -241,13 +241,14 @@ def _delimiter(text: str, where: Path | str) -> str:
     def fit(mark: str) -> tuple[bool, float, int]:
         widths = [len(_cells(line, mark)) for line in rows] or [1]
         width = max(widths[0], 1)
-        return width > 1, sum(found in (width, width + 1) for found in widths), width
+        return width > 1, sum(cells in (width, width + 1) for cells in widths), width
 
     best = max(DELIMITERS, key=fit)
     width, *below = [len(row.split()) for row in rows] or [0]
     if not fit(best)[0] and width > 1 and set(below) in ({width}, {width + 1}):
-        found = f"the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R does"
-        raise InputError(f"{where}: {found} by default; separate them by tabs (sep='\\t')")
+        fault = f"the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R does"
+        remedy = "separate them by tabs (sep='\\t')"
+        raise InputError(problem(where, f"{fault} by default", remedy=remedy))
     return best
 
 
@@ -263,9 +264,9 @@ def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[TextRow]:
             if any(map(str.strip, cells)):
                 yield line, cells
     except csv.Error as error:
-        found = f"the row that begins on line {line + 1} cannot be read ({error})"
+        fault = f"the row that begins on line {line + 1} cannot be read ({error})"
         remedy = 'a double quote is open or inside a cell: write it twice (""), or remove it'
-        raise InputError(f"{where}: {found}; {remedy}") from error
+        raise InputError(problem(where, fault, remedy=remedy)) from error
 
 
 def _header_and_body(
@@ -299,7 +300,7 @@ def _header_and_body(
             continue
         if len(below[1]) == len(cells) + 1:
             return ["", *cells], body
-        begins = f"line {line} begins with {first[:60]!r}"
-        cells_are = f"(cells separated by {DELIMITERS[delimiter]})"
-        raise InputError(f"{where}: {begins} {cells_are}, expected {expected}")
-    raise InputError(f"{where}: empty or nothing but comments, expected {expected}")
+        separator = f"(cells separated by {DELIMITERS[delimiter]})"
+        fault = f"line {line} begins with {first[:60]!r} {separator}"
+        raise InputError(problem(where, fault, expected))
+    raise InputError(problem(where, "empty or nothing but comments", expected))
