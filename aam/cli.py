@@ -233,9 +233,9 @@ def _unexpected(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterat
     """Yield a problem for each word that looks like an option, else for each word."""
     from aam.options import unknown
 
-    known = [*parser._option_string_actions]
+    option_names = [*parser._option_string_actions]
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-    yield from (unknown("option", flag, known) for flag in flags)
+    yield from (unknown("option", flag, option_names) for flag in flags)
     if not flags:
         yield from (f"{word}: unexpected; --help lists the options" for word in words)
 
@@ -315,13 +315,13 @@ def _warnings_as_lines(log: logging.Logger) -> Iterator[None]:
     """Write warnings about samples unlike training as lines of the log."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnlikeTrainingWarning)
-        usual = warnings.showwarning
+        show_before = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, UnlikeTrainingWarning):
                 log.warning("warning: %s", message)
             else:
-                usual(message, category, *place, **more)
+                show_before(message, category, *place, **more)
 
         warnings.showwarning = show
         yield
@@ -419,8 +419,8 @@ def _refused(name: str, error: OSError) -> int:
     path, code = error.filename, error.errno or 0
     place = f"{final_name(path)}: " if path else ""
     remedy = REMEDIES.get(code, ANOTHER_PLACE if code in (*REFUSED, *NO_SUCH_PLACE) else "")
-    said = f"{place}{error.strerror or error}; no partial files were left behind"
-    write_line(f"{name}: {said}{remedy and ': '}{remedy}")
+    message = f"{place}{error.strerror or error}; no partial files were left behind"
+    write_line(f"{name}: {message}{remedy and ': '}{remedy}")
     is_new = isinstance(path, str) and final_name(path) != Path(path)
     is_bad = code in REFUSED or (is_new and code in NO_SUCH_PLACE)
     return BAD_INPUT if is_bad else FAILED

@@ -74,16 +74,18 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     """
     release, hip = facts["torch"]["torch"], facts["torch"].get("hip")
     needed = environment.required_changes(facts["environment"], [platform.architecture], hip)
-    made = (change for change in facts["mended"] if change.name not in environment.CACHES)
-    for change in (*needed, *made):
+    changes = (change for change in facts["mended"] if change.name not in environment.CACHES)
+    for change in (*needed, *changes):
         mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
         yield Finding("mended", f"{change.name}: {change.reason}", mend)
     now, newest = (
         [int(part) for part in text.split(".")[:2]] for text in (release, TESTED_TORCH[1])
     )
     if now > newest:
-        what = f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED_TORCH)}"
-        yield Finding("note", what, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
+        problem = (
+            f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED_TORCH)}"
+        )
+        yield Finding("note", problem, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
     # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
     pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
     moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
@@ -91,12 +93,12 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
         mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
         yield Finding("note", ", ".join(moved), mend)
     if report["first_tensor"]:
-        what = f"the first tensor on the GPU {report['first_tensor']}"
-        yield Finding("wrong", what, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)
+        problem = f"the first tensor on the GPU {report['first_tensor']}"
+        yield Finding("wrong", problem, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)
     yield from _wrong_attention(**report["attention"])
     if (difference := report["training"].get("difference", 0.0)) > LOSS_TOLERANCE:
-        what = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
-        yield Finding("wrong", what, "train with --device cpu, and report the file of --output")
+        problem = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
+        yield Finding("wrong", problem, "train with --device cpu, and report the file of --output")
     for name, message in report["compile"].get("tried", {}).items():
         if message != "right":
             mend = f"--compile-model takes {report['compile'].get('backend')}"
@@ -114,9 +116,9 @@ def _wrong_attention(results: Checks, chosen: Mapping[str, str]) -> Iterator[Fin
         for name, check in checks.items():
             if check["wrong"]:
                 error = max(check["forward"], check["backward"])
-                what = f"attention {name}, {kind}: off by {error:.3g} against float64"
+                problem = f"attention {name}, {kind}: off by {error:.3g} against float64"
                 mend = f"aam takes {chosen.get(kind, 'none')}; upgrade PyTorch"
-                yield Finding("wrong", what, mend)
+                yield Finding("wrong", problem, mend)
 
 
 def judge_attention(results: Checks, timed: bool) -> Facts:
@@ -289,8 +291,8 @@ def doctor(config: DoctorConfig) -> int:
         with contextlib.suppress(InputError):
             earlier = read_json(output)
         if output.exists() and not (isinstance(earlier, dict) and "format" in earlier):
-            what = f"{output} exists and is no report of `aam doctor`; choose another"
-            raise InputError(f"--output: {what}")
+            problem = f"{output} exists and is no report of `aam doctor`; choose another"
+            raise InputError(f"--output: {problem}")
     report = _examine_ranks(config) if config.ranks else _examine_machine(config)
     if report is None:
         return FINISHED

@@ -199,23 +199,26 @@ def write_exported(saved: SavedModel, form: str, folder: Path) -> float:
         program = torch.export.export(network, (), inputs[0], dynamic_shapes=shapes, strict=False)
         run = write(program, [*inputs[0]], output_names(saved), folder / FILES[form])
         for values in inputs:
-            for ours, found in zip(network_outputs(saved, values), run(values), strict=True):
+            for ours, exported in zip(network_outputs(saved, values), run(values), strict=True):
                 scale = max(1.0, float(ours.abs().max()))
-                is_like = ours.shape == found.shape
-                differences.append(float((ours - found).abs().max()) / scale if is_like else 1.0)
+                is_like = ours.shape == exported.shape
+                differences.append(float((ours - exported).abs().max()) / scale if is_like else 1.0)
     if not (difference := max(differences)) <= EXPORT_TOLERANCE:
         problem = f"the exported model differs from the original by {difference:.2g} of its values"
         raise RunError(f"{problem}; it was removed")
     opset = {"opset": OPSET} if form == "onnx" else {}
-    about = {"format": form, "file": FILES[form], "difference": difference, **opset}
-    about |= {"inputs": {name: INPUTS[name] for name in inputs[0]}, "outputs": output_names(saved)}
+    description = {"format": form, "file": FILES[form], "difference": difference, **opset}
+    description |= {
+        "inputs": {name: INPUTS[name] for name in inputs[0]},
+        "outputs": output_names(saved),
+    }
     tokens = {"padding": PAD, "A": A, "C": C, "G": G, "T": T, "other nucleotides": N}
-    about |= {"tokens": {**tokens, "masked": MASK}, "depth": saved.depth}
-    about |= {"longest ASV": saved.model.positions, "token limit": saved.data.token_limit}
-    about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
-    about["covariates"] = to_dict(saved.covariates)
-    about["versions"] = {"aam": aam.__version__, "torch": torch.__version__}
-    text = json.dumps(about, indent=1)
+    description |= {"tokens": {**tokens, "masked": MASK}, "depth": saved.depth}
+    description |= {"longest ASV": saved.model.positions, "token limit": saved.data.token_limit}
+    description["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
+    description["covariates"] = to_dict(saved.covariates)
+    description["versions"] = {"aam": aam.__version__, "torch": torch.__version__}
+    text = json.dumps(description, indent=1)
     (folder / "description.json").write_text(text + "\n", encoding="utf-8")
     return difference
 
@@ -225,9 +228,9 @@ def _write_onnx(
 ) -> Callable[[Inputs], list[Tensor]]:
     import_extra("onnxscript", "onnx", "aam export --format onnx")
     runtime = import_extra("onnxruntime", "onnx", "aam export --format onnx")
-    how: dict[str, Any] = {"external_data": False, "dynamo": True, "verbose": False}
-    how |= {"input_names": inputs, "output_names": names, "opset_version": OPSET}
-    torch.onnx.export(program, (), str(path), **how)
+    export_options: dict[str, Any] = {"external_data": False, "dynamo": True, "verbose": False}
+    export_options |= {"input_names": inputs, "output_names": names, "opset_version": OPSET}
+    torch.onnx.export(program, (), str(path), **export_options)
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(values: Inputs) -> list[Tensor]:

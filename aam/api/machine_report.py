@@ -29,14 +29,14 @@ def compare_reports(report: Facts, baseline: Facts) -> list[str]:
     now, before = flatten(report), flatten(baseline)
     lines = []
     for name in dict.fromkeys([*before, *now]):
-        old, new = before.get(name), now.get(name)
-        if old == new or name == "date" or isinstance(new, list):
+        earlier, current = before.get(name), now.get(name)
+        if earlier == current or name == "date" or isinstance(current, list):
             continue
-        numbers = all(type(value) in (int, float) for value in (old, new))
-        if numbers and old and abs(new / old - 1) >= LEAST_CHANGE:
-            lines.append(f"{name}: {old:.4g} -> {new:.4g} ({new / old:.2f} times)")
-        elif not numbers or not old:
-            lines.append(f"{name}: {old} -> {new}")
+        numbers = all(type(value) in (int, float) for value in (earlier, current))
+        if numbers and earlier and abs(current / earlier - 1) >= LEAST_CHANGE:
+            lines.append(f"{name}: {earlier:.4g} -> {current:.4g} ({current / earlier:.2f} times)")
+        elif not numbers or not earlier:
+            lines.append(f"{name}: {earlier} -> {current}")
     return lines or ["no difference from the baseline"]
 
 

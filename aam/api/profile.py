@@ -116,16 +116,16 @@ def measure_steps(config: PretrainConfig, repeats: int, constant: bool = False) 
     dtype = torch.float32 if on_cpu else resolve_precision(config.runtime, steps.device, wide)
     measure.reset_peak(steps.device)
     steps.take(UNTIMED_STEPS, 0)
-    taken, batches = steps.take(repeats, 1)
-    speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, taken, strict=True)]
+    times, batches = steps.take(repeats, 1)
+    speeds = [len(batch.sample_ids) / took for batch, took in zip(batches, times, strict=True)]
     losses = [float(loss) for loss in steps.losses]
     steps.step(batch_of_most_asvs(steps.loader))
     peak = measure.peak_memory(steps.device)
-    middle = int(np.argsort(taken)[(repeats - 1) // 2])
+    middle = int(np.argsort(times)[(repeats - 1) // 2])
     stages = steps.stages(max(repeats // 2, 1), 2)
     flops = measure.count_flops(lambda: steps.step(batches[middle]))
-    product, rate = measure.product_rate(steps.device, dtype=dtype), flops / taken[middle]
-    half, most = np.percentile(taken, [50, 95]).tolist()
+    product, rate = measure.product_rate(steps.device, dtype=dtype), flops / times[middle]
+    half, most = np.percentile(times, [50, 95]).tolist()
     return {
         "samples_per_s": float(np.median(speeds)),
         "step_s": {"p50": half, "p95": most},
@@ -145,15 +145,15 @@ def measure_steps(config: PretrainConfig, repeats: int, constant: bool = False) 
 
 def _print_steps(measured: Facts) -> None:
     total = sum(measured["stages"].values())
-    for name, taken in measured["stages"].items():
-        print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
+    for name, seconds in measured["stages"].items():
+        print(f"{name:<15} {1e3 * seconds:8.1f} ms {seconds / total:6.1%}")
     rate, product = measured["flops_per_s"] / 1e9, measured["product_flops_per_s"] / 1e9
     speed, peak = measured["samples_per_s"], measured["peak_bytes"] / 1e9
     print(f"{measured['accounted']:.1%} of the wall time; {speed:.1f} samples/s")
     print(f"{rate:.0f} GFLOP/s, {measured['share']:.1%} of the product's {product:.0f}")
     print(_counts(measured, measured["steps"]))
-    if of_ranks := measured.get("of_ranks"):
-        print(f"{of_ranks['ranks']} ranks: {_counts(of_ranks, measured['steps'])}")
+    if rank_numbers := measured.get("of_ranks"):
+        print(f"{rank_numbers['ranks']} ranks: {_counts(rank_numbers, measured['steps'])}")
     print(f"{peak:.2f} GB of memory at most")
 
 
@@ -191,12 +191,12 @@ def read_kernels(path: Path) -> dict[str, float]:
 def kernel_table(kernels: Mapping[str, float]) -> list[str]:
     """Return lines with the ten kernels that cost most, attention apart."""
     total = sum(kernels.values())
-    attention = {name: taken for name, taken in kernels.items() if ATTENTION.search(name)}
-    others = {name: taken for name, taken in kernels.items() if name not in attention}
+    attention = {name: seconds for name, seconds in kernels.items() if ATTENTION.search(name)}
+    remainder = {name: seconds for name, seconds in kernels.items() if name not in attention}
     lines = [f"kernels: {total:.3g} s, attention {sum(attention.values()) / total:.1%}"]
-    for title, group in (("attention", attention), ("other", others)):
-        for name, taken in [*group.items()][:LISTED]:
-            share = f"{1e3 * taken:10.2f} ms {taken / total:6.1%}"
+    for title, group in (("attention", attention), ("other", remainder)):
+        for name, seconds in [*group.items()][:LISTED]:
+            share = f"{1e3 * seconds:10.2f} ms {seconds / total:6.1%}"
             lines.append(f"{title:<10} {name[:60]:<60} {share}")
     return lines
 
@@ -214,9 +214,9 @@ def profile(config: ProfileConfig) -> None:
     files, outputs = files_read(config), [RUN, "profile.json", *MEMORY_FILES]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
-    about = describe("profile", to_dict(config), files, {})
+    record = describe("profile", to_dict(config), files, {})
     folder.mkdir(parents=True, exist_ok=True)
-    output.begin(about)
+    output.begin(record)
     if config.what == "memory":
         measure.memory_profiled(lambda _: make_steps(training).take(config.steps, 0), config)
         return
@@ -236,7 +236,7 @@ def profile(config: ProfileConfig) -> None:
         limit = measure.memory_limit(steps.device)
         fits = largest_fitting_batch(steps, limit)
         largest = max(fits)
-        used = f"{fits[largest] / 1e9:.2f} of {limit / 1e9:.2f} GB"
-        print(f"largest batch: {largest} samples, {used}")
+        memory = f"{fits[largest] / 1e9:.2f} of {limit / 1e9:.2f} GB"
+        print(f"largest batch: {largest} samples, {memory}")
         report |= {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": largest}
     write_report(report, baseline, folder / "profile.json")

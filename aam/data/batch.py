@@ -130,11 +130,11 @@ class AnyBatch:
         """Return all tensors in one buffer, which one copy brings to a device."""
         tensors = self.tensors()
         size = sum(_up(value.nbytes, ALIGNMENT) for value in tensors.values())
-        first = next(iter(tensors.values()))
-        whole = torch.empty(0, dtype=torch.uint8, device=first.device)
-        whole.set_(first.untyped_storage())
-        if len(whole) == size and self._fills(whole):
-            return whole.pin_memory() if pinned else whole
+        tensor = next(iter(tensors.values()))
+        storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        storage.set_(tensor.untyped_storage())
+        if len(storage) == size and self._fills(storage):
+            return storage.pin_memory() if pinned else storage
         buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         for name, view in self._views(buffer).items():
             view.copy_(tensors[name])
@@ -380,8 +380,8 @@ def fit_capacities(
         Share of the distinct ASVs that have a masked copy.
     """
     profile = np.zeros((len(sizes), batch_size), np.int64)
-    for batch, of_batch in enumerate(sizes):
-        profile[batch, : len(of_batch)] = of_batch
+    for batch, numbers in enumerate(sizes):
+        profile[batch, : len(numbers)] = numbers
     ends = sorted({max(1, round(batch_size * share)) for share in ENDS})
     bins = []
     for start, end in zip([0, *ends], ends, strict=False):
@@ -421,10 +421,14 @@ def pad_batch(
     counts = flat(batch.counts, 0.0)
     counts[dummies] = 1.0
     tokens, bases = _tokens(batch, masks, bucket, length)
-    new, distance = len(slots) - real, batch.distance
-    if distance is not None and new:
-        distance = torch.nn.functional.pad(distance, (0, new, 0, new), value=torch.nan)
-    of_samples = {name: _grown(getattr(batch, name), new, empty) for name, empty in EMPTY.items()}
+    dummy_count, distance = len(slots) - real, batch.distance
+    if distance is not None and dummy_count:
+        distance = torch.nn.functional.pad(
+            distance, (0, dummy_count, 0, dummy_count), value=torch.nan
+        )
+    sample_tensors = {
+        name: _grown(getattr(batch, name), dummy_count, empty) for name, empty in EMPTY.items()
+    }
     return PaddedBatch(
         tokens=tokens,
         asv=flat(batch.asv, 0.0),
@@ -441,7 +445,7 @@ def pad_batch(
         has_short_asvs=batch.has_short_asvs if bucket is None else bool((tokens == 0).any()),
         ranks=batch.ranks,
         sample_ids=batch.sample_ids,
-        **of_samples,
+        **sample_tensors,
     )
 
 
@@ -462,8 +466,8 @@ def in_bucket(batch: PaddedBatch, asvs: int, copies: int) -> PaddedBatch:
     tokens[asvs : asvs + batch.masked] = batch.tokens[before:]
     bases = batch.bases
     if bases is not None:
-        missing = copies - len(bases)
-        bases = torch.nn.functional.pad(bases, (0, 0, 0, missing), value=IGNORED)
+        padding = copies - len(bases)
+        bases = torch.nn.functional.pad(bases, (0, 0, 0, padding), value=IGNORED)
     column = _grown(batch.column, asvs - before, 0.0)
     return replace(batch, tokens=tokens, bases=bases, column=column)
 
@@ -479,17 +483,17 @@ def _tokens(
     if bucket is None:
         return torch.cat([tokens, copied]), bases
     asvs, copies = bucket
-    missing = length - tokens.shape[1]
+    padding = length - tokens.shape[1]
     wide = torch.ones(asvs + (0 if bases is None else copies), length, dtype=torch.uint8)
-    wide[: len(tokens)] = torch.nn.functional.pad(tokens, (0, missing))
-    wide[asvs : asvs + len(copied)] = torch.nn.functional.pad(copied, (0, missing))
+    wide[: len(tokens)] = torch.nn.functional.pad(tokens, (0, padding))
+    wide[asvs : asvs + len(copied)] = torch.nn.functional.pad(copied, (0, padding))
     if bases is not None:
-        bases = torch.nn.functional.pad(bases, (0, missing, 0, copies - len(bases)), value=IGNORED)
+        bases = torch.nn.functional.pad(bases, (0, padding, 0, copies - len(bases)), value=IGNORED)
     return wide, bases
 
 
-def _grown(values: Tensor | None, new: int, empty: float) -> Tensor | None:
-    """Return values of samples with those of `new` dummies."""
-    if values is None or not new:
+def _grown(values: Tensor | None, number: int, empty: float) -> Tensor | None:
+    """Return values of samples with those of `number` dummies."""
+    if values is None or not number:
         return values
-    return torch.cat([values, values.new_full((new, *values.shape[1:]), empty)])
+    return torch.cat([values, values.new_full((number, *values.shape[1:]), empty)])

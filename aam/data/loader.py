@@ -88,12 +88,14 @@ def limited(row: RarefiedRow, limit: int) -> RarefiedRow:
     """Return the `limit` most abundant ASVs of a rarefied sample."""
     columns, reads = row
     if len(columns) > limit:
-        kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
-        columns, reads = columns[kept], reads[kept]
+        places = np.sort(np.argsort(-reads, kind="stable")[:limit])
+        columns, reads = columns[places], reads[places]
     return columns, reads
 
 
-def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = Collation()) -> Batch:
+def rarefied_batch(
+    study: Study, rows: Rows, epoch: int, collation: Collation = Collation()
+) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
     Parameters
@@ -102,9 +104,11 @@ def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = Collat
     rows : int64 [B]
     epoch : int
         Number of the rarefaction; `EVALUATION` and below are rarefactions outside training.
-    how : Collation
+    collation : Collation
     """
-    return collate(study, [rows], [rarefied_rows(study, rows, epoch, how.shallow)], epoch, how)
+    return collate(
+        study, [rows], [rarefied_rows(study, rows, epoch, collation.shallow)], epoch, collation
+    )
 
 
 def collate(
@@ -112,7 +116,7 @@ def collate(
     parts: Sequence[Rows],
     rarefied: Sequence[Sequence[RarefiedRow]],
     epoch: int,
-    how: Collation = Collation(),
+    collation: Collation = Collation(),
     rank: int = 0,
 ) -> Batch:
     """Return one rank's share of a batch.
@@ -124,7 +128,7 @@ def collate(
         The rows of the table that each rank holds; a row may occur several times.
     rarefied : sequence of sequences of (columns, reads)
         Their rarefied reads, all above 0.
-    epoch, how
+    epoch, collation
         As for `rarefied_batch`.
     rank : int
         Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks.
@@ -134,30 +138,35 @@ def collate(
     """
     names = study.table.sample_ids
     rows, read, full = _largest_first(study, parts, rarefied)
-    if how.encodes_own and len(parts) > 1:
+    if collation.encodes_own and len(parts) > 1:
         columns, owned, ranks = _own_asvs(study, parts, read, rank)
     else:
         (columns, ranks), owned = _stretches(study, parts, read, rank), None
-    own, encoded = ranks.own_samples, columns[ranks.own_asvs]
-    longest = int(study.lengths[encoded if len(encoded) else columns].max()) if how.tokens else 0
-    asv, counts = _laid_out(columns, read[own])
+    rank_samples, encoded = ranks.own_samples, columns[ranks.own_asvs]
+    longest = (
+        int(study.lengths[encoded if len(encoded) else columns].max()) if collation.tokens else 0
+    )
+    asv, counts = _laid_out(columns, read[rank_samples])
     column = torch.from_numpy(columns.astype(np.int64))
     distance = None
-    if how.distances:
-        distance = distances_of(study, matrix_of(full, len(study.table.feature_ids)), rows, own)
+    if collation.distances:
+        distance = distances_of(
+            study, matrix_of(full, len(study.table.feature_ids)), rows, rank_samples
+        )
     return Batch(
         tokens=study.tokens[torch.from_numpy(encoded.astype(np.int64)), :longest],
         asv=asv,
         counts=counts,
         column=column,
-        key=asv_keys(study.tokens[column]) if how.tokens else None,
+        key=asv_keys(study.tokens[column]) if collation.tokens else None,
         owned=owned,
-        reference=study.sample_input and study.sample_input([columns for columns, _ in read[own]]),
-        sizes=tuple(len(columns) for columns, _ in read[own]),
-        has_short_asvs=bool(how.tokens and (study.lengths[encoded] < longest).any()),
-        sample_ids=tuple(names[row] for row in rows[own]),
+        reference=study.sample_input
+        and study.sample_input([columns for columns, _ in read[rank_samples]]),
+        sizes=tuple(len(columns) for columns, _ in read[rank_samples]),
+        has_short_asvs=bool(collation.tokens and (study.lengths[encoded] < longest).any()),
+        sample_ids=tuple(names[row] for row in rows[rank_samples]),
         ranks=ranks,
-        **_labels(study, rows[own], epoch, how.covariate_dropout),
+        **_labels(study, rows[rank_samples], epoch, collation.covariate_dropout),
         distance=distance,
         pairs=None if distance is None or not ranks.rows else _half_pairs(distance, ranks.first),
     )
@@ -170,9 +179,9 @@ def _stretches(
     columns = np.unique(np.concatenate([columns for columns, _ in read]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     # Each rank encodes nearly the same number of bases.
-    done = np.cumsum(study.lengths[columns])
-    ends = done[-1] * np.arange(1, len(parts) + 1) / len(parts)
-    stretches = np.diff(np.searchsorted(done, ends, side="right"), prepend=0)
+    bases = np.cumsum(study.lengths[columns])
+    ends = bases[-1] * np.arange(1, len(parts) + 1) / len(parts)
+    stretches = np.diff(np.searchsorted(bases, ends, side="right"), prepend=0)
     return columns, Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
 
 
@@ -184,9 +193,9 @@ def _own_asvs(
     """
     samples = tuple(map(len, parts))
     starts = np.cumsum((0, *samples))
-    of_ranks = [read[start:end] for start, end in itertools.pairwise(starts.tolist())]
-    asvs = [np.unique(np.concatenate([columns for columns, _ in part])) for part in of_ranks]
-    bins = [exact_bins([len(columns) for columns, _ in part]) for part in of_ranks]
+    reads = [read[start:end] for start, end in itertools.pairwise(starts.tolist())]
+    asvs = [np.unique(np.concatenate([columns for columns, _ in part])) for part in reads]
+    bins = [exact_bins([len(columns) for columns, _ in part]) for part in reads]
     order = np.argsort(study.lengths[asvs[rank]], kind="stable")
     owned = torch.from_numpy(owned_asvs(asvs, rank)[order])
     slots = tuple(map(slot_count, bins))
@@ -227,10 +236,10 @@ def _largest_first(
     """
     rows, read, full = [], [], []
     for part, reads in zip(parts, rarefied, strict=True):
-        kept = [limited(row, study.config.token_limit) for row in reads]
-        order = np.argsort([-len(columns) for columns, _ in kept], kind="stable")
+        token_rows = [limited(row, study.config.token_limit) for row in reads]
+        order = np.argsort([-len(columns) for columns, _ in token_rows], kind="stable")
         rows.append(part[order])
-        read += [kept[i] for i in order]
+        read += [token_rows[i] for i in order]
         full += [reads[i] for i in order]
     return np.concatenate(rows), read, full
 
@@ -242,8 +251,8 @@ def _laid_out(columns: Integers, rows: Sequence[RarefiedRow]) -> tuple[torch.Ten
     order, sizes = np.argsort(columns), [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
     asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
-    held = np.concatenate([columns for columns, _ in rows])
-    asv[slot] = order[np.searchsorted(columns[order], held)]
+    carried = np.concatenate([columns for columns, _ in rows])
+    asv[slot] = order[np.searchsorted(columns[order], carried)]
     counts[slot] = np.concatenate([reads for _, reads in rows])
     return torch.from_numpy(asv), torch.from_numpy(counts)
 
@@ -343,14 +352,14 @@ Finish = Callable[[Batch, int], Any]
 Workers = tuple[DataLoader[Any], list[Any], Finish]
 
 
-def _stop_workers(kept: list[Workers]) -> None:
+def _stop_workers(pools: list[Workers]) -> None:
     """Stop workers, also of an epoch that is still open: they ignore the signal that would end
     them.
     """
-    for ahead, *_ in kept:
+    for ahead, *_ in pools:
         if ahead._iterator is not None:
             ahead._iterator._shutdown_workers()  # type: ignore[attr-defined]
-    kept.clear()
+    pools.clear()
 
 
 def _as_it_is(batch: Batch, number: int) -> Batch:
@@ -380,9 +389,9 @@ class Loader:
     rank of `world`.
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number
-    of `workers`, processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`.
-    The workers start with the first epoch and live as long as the loader: only one epoch may be
-    open at a time.
+    of `workers`, processes that rarefy ahead, changes no bit; `collation` is that of
+    `rarefied_batch`. The workers start with the first epoch and live as long as the loader: only
+    one epoch may be open at a time.
     """
 
     study: Study
@@ -390,10 +399,10 @@ class Loader:
     batch_size: int
     shuffle: bool = False
     workers: int = 0
-    how: Collation = Collation()
+    collation: Collation = Collation()
     world: World = SINGLE
     # The workers, the list that says what they do in the next epoch, and how they finish a batch.
-    kept: list[Workers] = field(default_factory=list, init=False)
+    pools: list[Workers] = field(default_factory=list, init=False)
 
     def __len__(self) -> int:
         if len(self.study.parts) > 1:
@@ -434,7 +443,7 @@ class Loader:
             if self.world.size > 1:
                 batches = [part for rows in batches for part in self.parts(rows)]
             for rows in batches[: BATCHES - len(sizes)]:
-                read = [row[0] for row in rows_read(study, rows, epoch, self.how.shallow)]
+                read = [row[0] for row in rows_read(study, rows, epoch, self.collation.shallow)]
                 sizes.append(sorted(map(len, read), reverse=True))
                 asvs.append(len(np.unique(np.concatenate(read))))
             epoch += 1
@@ -468,7 +477,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop the workers; the next epoch starts new ones."""
-        _stop_workers(self.kept)
+        _stop_workers(self.pools)
 
     def epoch(
         self, epoch: int, skip: int = 0, finish: Finish = _as_it_is, first: int = 0
@@ -499,7 +508,7 @@ class Loader:
     @property
     def is_alone(self) -> bool:
         """Whether a batch needs no reads of other ranks: no distances, and no ASVs of theirs."""
-        return self.world.size == 1 or (self.how.encodes_own and not self.how.distances)
+        return self.world.size == 1 or (self.collation.encodes_own and not self.collation.distances)
 
     def _longest(self, parts: list[Rows]) -> int:
         """Return an upper limit of the ASVs of a rank in a batch."""
@@ -514,19 +523,19 @@ class Loader:
         arrived = exchange_rows(rarefied, [*map(len, parts)], self._longest(parts), self.world)
 
         def batch() -> Any:
-            made = collate(self.study, parts, arrived(), epoch, self.how, self.world.rank)
+            made = collate(self.study, parts, arrived(), epoch, self.collation, self.world.rank)
             return finish(made, number)
 
         return batch
 
     def _with_asvs(
-        self, made: Batch | PaddedBatch, parts: list[Rows], item: Item, finish: Finish
+        self, batch: Batch | PaddedBatch, parts: list[Rows], item: Item, finish: Finish
     ) -> Callable[[], Any]:
         """Begin to exchange the ASVs of a batch; what is returned gives the batch that all ranks
         agree on.
         """
         samples = tuple(map(len, parts))
-        return exchange_asvs(made, samples, self._longest(parts), self.world)
+        return exchange_asvs(batch, samples, self._longest(parts), self.world)
 
     def _take(self, finish: Finish, item: Item) -> Any:
         """Make a batch and finish it; where ranks exchange reads, only rarefy the rows of this
@@ -534,8 +543,8 @@ class Loader:
         """
         rows, epoch, number = item
         if not self.is_alone:
-            return rarefied_rows(self.study, rows, epoch, self.how.shallow)
-        return finish(rarefied_batch(self.study, rows, epoch, self.how), number)
+            return rarefied_rows(self.study, rows, epoch, self.collation.shallow)
+        return finish(rarefied_batch(self.study, rows, epoch, self.collation), number)
 
     def _packed(self, finish: Finish, item: Item) -> Any:
         """Make a batch in a worker."""
@@ -559,9 +568,9 @@ class Loader:
 
     def _workers(self, items: list[Item], finish: Finish) -> DataLoader[Any]:
         """Return the workers of this loader, which take `items` next."""
-        if self.kept and self.kept[0][2] != finish:
+        if self.pools and self.pools[0][2] != finish:
             self.close()
-        if not self.kept:
+        if not self.pools:
             waiting: list[Any] = []
             ahead: DataLoader[Any] = DataLoader(
                 _Items(),  # type: ignore[arg-type]
@@ -575,11 +584,11 @@ class Loader:
                 worker_init_fn=_ignore_warnings,
                 persistent_workers=True,
             )
-            self.kept.append((ahead, waiting, finish))
-            weakref.finalize(self, _stop_workers, self.kept)
+            self.pools.append((ahead, waiting, finish))
+            weakref.finalize(self, _stop_workers, self.pools)
             # At exit this must come before multiprocessing waits for the workers.
-            atexit.register(_stop_workers, self.kept)
-        ahead, next_items, _ = self.kept[0]
+            atexit.register(_stop_workers, self.pools)
+        ahead, next_items, _ = self.pools[0]
         next_items[:] = items
         return ahead
 
@@ -593,19 +602,21 @@ def exchange_rows(
     They are sent as int32, in as much as `longest` ASVs take: no rank's samples have more in all.
     """
     lengths = [len(columns) for columns, _ in rarefied]
-    own = np.concatenate([lengths, *(row[0] for row in rarefied), *(row[1] for row in rarefied)])
+    numbers = np.concatenate(
+        [lengths, *(row[0] for row in rarefied), *(row[1] for row in rarefied)]
+    )
     message = np.zeros(max(sizes) + 2 * longest, np.int32)
-    message[: len(own)] = own
+    message[: len(numbers)] = numbers
     arrived = world.begin_gather(torch.from_numpy(message))
 
     def rows() -> list[list[RarefiedRow]]:
-        of_ranks = []
+        rows_of_ranks = []
         for message, size in zip(arrived(), sizes, strict=True):
             lengths, values = np.split(message.numpy(), [size])
             parts = np.split(values, np.cumsum(np.tile(lengths, 2)))
             reads = [part.astype(np.int64) for part in parts[size : 2 * size]]
-            of_ranks.append(list(zip(parts[:size], reads, strict=True)))
-        return of_ranks
+            rows_of_ranks.append(list(zip(parts[:size], reads, strict=True)))
+        return rows_of_ranks
 
     return rows
 
@@ -615,7 +626,7 @@ MESSAGE_HEADER = 6
 
 
 def exchange_asvs(
-    made: Batch | PaddedBatch, samples: tuple[int, ...], longest: int, world: World
+    rank_batch: Batch | PaddedBatch, samples: tuple[int, ...], longest: int, world: World
 ) -> Callable[[], Batch | PaddedBatch]:
     """Begin to exchange the size of a batch and its ASVs; what is returned gives this rank's share
     of the batch as all ranks agree on it: in the largest bucket that any rank needs, with the
@@ -623,7 +634,7 @@ def exchange_asvs(
 
     Parameters
     ----------
-    made : Batch or PaddedBatch
+    rank_batch : Batch or PaddedBatch
         The samples of this rank.
     samples : tuple of int
         Those of each rank.
@@ -631,14 +642,16 @@ def exchange_asvs(
         No rank has more ASVs.
     world : World
     """
-    held, bucket = _asvs_of(made), (0, 0)
-    bins = made.bins if isinstance(made, PaddedBatch) else exact_bins(made.sizes)
-    if isinstance(made, PaddedBatch) and made.is_constant:
-        bucket = len(made.tokens) - made.masked, made.masked
+    asv_columns, bucket = _asvs_of(rank_batch), (0, 0)
+    bins = rank_batch.bins if isinstance(rank_batch, PaddedBatch) else exact_bins(rank_batch.sizes)
+    if isinstance(rank_batch, PaddedBatch) and rank_batch.is_constant:
+        bucket = len(rank_batch.tokens) - rank_batch.masked, rank_batch.masked
     rows, slots = sum(number for number, _ in bins), slot_count(bins)
     message = torch.zeros(MESSAGE_HEADER + longest, dtype=torch.int32)
-    message[:MESSAGE_HEADER] = torch.tensor([*bucket, made.has_short_asvs, rows, slots, len(held)])
-    message[MESSAGE_HEADER : MESSAGE_HEADER + len(held)] = held
+    message[:MESSAGE_HEADER] = torch.tensor(
+        [*bucket, rank_batch.has_short_asvs, rows, slots, len(asv_columns)]
+    )
+    message[MESSAGE_HEADER : MESSAGE_HEADER + len(asv_columns)] = asv_columns
     arrived = world.begin_gather(message)
 
     def agreed() -> Batch | PaddedBatch:
@@ -654,7 +667,7 @@ def exchange_asvs(
         # A half for each pair of a sample of this rank and another one.
         pairs = torch.tensor([samples[world.rank] * (sum(samples) - 1) / 2], dtype=torch.float64)
         ranks = Ranks(world.rank, samples, rows=rows, slots=slots)
-        batch = replace(made, has_short_asvs=any(has_short_asvs), pairs=pairs, ranks=ranks)
+        batch = replace(rank_batch, has_short_asvs=any(has_short_asvs), pairs=pairs, ranks=ranks)
         if isinstance(batch, Batch):
             return replace(batch, owned=owned)
         if batch.bases is not None:
@@ -666,11 +679,11 @@ def exchange_asvs(
     return agreed
 
 
-def _asvs_of(made: Batch | PaddedBatch) -> torch.Tensor:
+def _asvs_of(batch: Batch | PaddedBatch) -> torch.Tensor:
     """Return the columns of the ASVs of a batch that may have a masked copy."""
-    if isinstance(made, PaddedBatch):
-        return torch.tensor(made.copied, dtype=torch.int64)
-    return not_none(made.column)
+    if isinstance(batch, PaddedBatch):
+        return torch.tensor(batch.copied, dtype=torch.int64)
+    return not_none(batch.column)
 
 
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:
@@ -685,9 +698,9 @@ def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int)
     sizes = [len(rows) for rows in studies.values()]
     share = np.sqrt(sizes)
     batches = max(len(studies), math.ceil(sum(sizes) / size))
-    wanted = np.maximum(1, np.floor(share / share.sum() * batches)).astype(int)
+    numbers = np.maximum(1, np.floor(share / share.sum() * batches)).astype(int)
     result = []
-    for (study, rows), number in zip(studies.items(), wanted.tolist(), strict=True):
+    for (study, rows), number in zip(studies.items(), numbers.tolist(), strict=True):
         needed = number * min(size, len(rows))
         dealt: list[Rows] = []
         while len(dealt) * len(rows) < needed:

@@ -308,26 +308,26 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
         The requested back end is wrong or does not serve; names the alternative. Or none is right.
     """
     problems, chosen = Problems(), {}
-    for kind, of_kind in checks.items():
-        if not of_kind:
+    for kind, backends in checks.items():
+        if not backends:
             chosen[kind] = "math" if requested == "auto" else requested
             log.warning("attention, %s: nothing could be tried; %s is taken", kind, chosen[kind])
             continue
-        wrong = [name for name, check in of_kind.items() if is_wrong(kind, check)]
-        order = [name for name in ([] if timed else [SDPA]) + [*BACKENDS] if name in of_kind]
-        right = [n for n in order if n not in wrong and "refused" not in of_kind[n]]
+        wrong_names = [name for name, check in backends.items() if is_wrong(kind, check)]
+        order = [name for name in ([] if timed else [SDPA]) + [*BACKENDS] if name in backends]
+        right = [n for n in order if n not in wrong_names and "refused" not in backends[n]]
         if not right:
-            reasons = "; ".join(f"{name} {_reason(check)}" for name, check in of_kind.items())
+            reasons = "; ".join(f"{name} {_reason(check)}" for name, check in backends.items())
             no_one = f"attention, {kind}: no back end is correct here ({reasons})"
             problems.add(f"{no_one}; --device cpu computes elsewhere")
             continue
-        best = min(right, key=lambda name: of_kind[name]["seconds"]) if timed else right[0]
+        best = min(right, key=lambda name: backends[name]["seconds"]) if timed else right[0]
         chosen[kind] = best if requested == "auto" else requested
-        for name in wrong if requested == "auto" else ():
-            text, why = "attention, %s: %s %s; %s is taken", _reason(of_kind[name])
+        for name in wrong_names if requested == "auto" else ():
+            text, why = "attention, %s: %s %s; %s is taken", _reason(backends[name])
             log.warning(text, kind, name, why, best)
-        if chosen[kind] in wrong or "refused" in of_kind[chosen[kind]]:
-            refused = f"--attn-implementation {requested}: {kind}: {_reason(of_kind[requested])}"
+        if chosen[kind] in wrong_names or "refused" in backends[chosen[kind]]:
+            refused = f"--attn-implementation {requested}: {kind}: {_reason(backends[requested])}"
             problems.add(f"{refused}; take auto (here {best})")
     problems.raise_if_any()
     return chosen

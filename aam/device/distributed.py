@@ -168,11 +168,11 @@ class World:
         """Return the tensors of each rank, by name; the ranks may have other names and shapes."""
         if self.size == 1:
             return [tensors]
-        own = _as_tensor(safetensors.torch.save(tensors))
+        message = _as_tensor(safetensors.torch.save(tensors))
         number = torch.zeros(self.size, dtype=torch.int64)
-        number[self.rank] = len(own)
+        number[self.rank] = len(message)
         sizes = tuple(self.all_reduce_sum(number).tolist())
-        parts = self.gather_rows(own, sizes).split(sizes)
+        parts = self.gather_rows(message, sizes).split(sizes)
         return [safetensors.torch.load(part.numpy().tobytes()) for part in parts]
 
     def broadcast_bytes(self, data: bytes) -> bytes:
@@ -451,15 +451,15 @@ def examine_ranks(world: World, device: torch.device, size: int = ALL_REDUCE_BYT
     link of a ring (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     backend = "nccl" if device.type == "cuda" else "gloo"
-    values, taken = torch.ones(size // 4, device=device), []
+    values, times = torch.ones(size // 4, device=device), []
     for _ in range(WARM_UP_CALLS + REPEATS):
         world.barrier()
-        taken.append(seconds(lambda: dist.all_reduce(values), device))
+        times.append(seconds(lambda: dist.all_reduce(values), device))
         values.fill_(1)
-    mean = sum(taken[WARM_UP_CALLS:]) / REPEATS
-    of_ranks = world.all_gather({socket.gethostname(): torch.tensor(mean)})
-    slowest = max(float(value) for part in of_ranks for value in part.values())
-    nodes = len({host for part in of_ranks for host in part})
+    mean = sum(times[WARM_UP_CALLS:]) / REPEATS
+    means = world.all_gather({socket.gethostname(): torch.tensor(mean)})
+    slowest = max(float(value) for part in means for value in part.values())
+    nodes = len({host for part in means for host in part})
     rate = 2 * (world.size - 1) / world.size * size / slowest
     joined = {"ranks": world.size, "nodes": nodes, "backend": backend}
     return {**joined, "transport": transport_of(backend), "bytes": size, "all_reduce": rate}

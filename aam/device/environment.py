@@ -214,8 +214,8 @@ def shared_cache(environment: Mapping[str, str]) -> Path | None:
     """Return the folder of caches that outlives a job: ``AAM_CACHE``, or ``aam-cache`` in
     ``AAM_SHARED`` (jobs set that); None without either.
     """
-    if named := environment.get("AAM_CACHE"):
-        return Path(named)
+    if folder := environment.get("AAM_CACHE"):
+        return Path(folder)
     shared = environment.get("AAM_SHARED")
     return Path(shared) / "aam-cache" if shared and Path(shared).is_dir() else None
 
@@ -359,13 +359,13 @@ def first_tensor(
     """
     command = [sys.executable, "-c", program.format(device)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return f"took longer than {seconds:g} s"
-    status = done.returncode
+    status = process.returncode
     if status < 0:
         return f"ended with {signal.Signals(-status).name}"
-    lines = done.stderr.strip().splitlines() or [f"ended with status {status}"]
+    lines = process.stderr.strip().splitlines() or [f"ended with status {status}"]
     return lines[-1] if status else ""
 
 

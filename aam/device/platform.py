@@ -239,12 +239,12 @@ def cached_verdict(
     """
     digest = hashlib.blake2b(json.dumps(question).encode(), digest_size=8).hexdigest()
     path = environment.cache_folder() / f"{name}-{digest}.json"
-    kept: Any = None
+    content: Any = None
     with contextlib.suppress(InputError):
-        kept = None if refresh else read_json(path)
-    known = kept if isinstance(kept, dict) and kept.get("question") == question else {}
-    if is_valid(known.get("verdict")):
-        return known["verdict"]  # type: ignore[no-any-return]
+        content = None if refresh else read_json(path)
+    record = content if isinstance(content, dict) and content.get("question") == question else {}
+    if is_valid(record.get("verdict")):
+        return record["verdict"]  # type: ignore[no-any-return]
     verdict = measure()
     if not is_valid(verdict):
         return verdict

@@ -125,18 +125,18 @@ def verdict(name: str, spec: ProbeSpec) -> Verdict:
 def _kept_verdict(name: str, spec: ProbeSpec) -> Facts:
     question = {"format": ANSWER_FORMAT, **machine_facts(spec.device), "trial": spec.trial}
     question["options"] = spec.options
-    tried: list[Facts] = []
+    trials: list[Facts] = []
 
     def measure() -> Facts:
-        tried.append(try_now(spec))
-        return tried[-1]
+        trials.append(try_now(spec))
+        return trials[-1]
 
     if spec.kept:
         facts = cached_verdict(name, question, measure, _is_verdict, spec.refresh)
     else:
         facts = measure()
     word = "works" if facts["ok"] else "does not work here"
-    earlier = "" if tried else ", tried earlier"
+    earlier = "" if trials else ", tried earlier"
     text = f"{name} {word}: {facts['reason']} ({facts['seconds']:.1f} s{earlier})"
     # What this very process does anyway is no news.
     fine = log.info if spec.isolated else log.debug
@@ -270,9 +270,9 @@ def _run_child(request: str, limit: float, output: IO[bytes], errors: IO[bytes])
         return ""
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines()]
-    named = [f": {line}" for line in lines if "rror" in line or "ssertion" in line][-1:]
+    cause = [f": {line}" for line in lines if "rror" in line or "ssertion" in line][-1:]
     ended = f"ended with {_signal_name(-status) if status < 0 else f'status {status}'}"
-    return f"its process {ended}{''.join(named)}"[:LONGEST_REASON]
+    return f"its process {ended}{''.join(cause)}"[:LONGEST_REASON]
 
 
 def _signal_name(number: int) -> str:

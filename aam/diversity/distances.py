@@ -214,11 +214,11 @@ def unifrac_tiles(
     branches, by_tip = unifrac.on_tree(phylogeny, tips, counts, options.root_length)
     single = options.metric == "unifrac" and not options.double
     layout = unifrac.make_layout(branches, unifrac.common_branches(branches, by_tip), single)
-    size, kept = _sizes(max(len(layout.length), 1), options, memory_limit, threads)
+    size, cached_blocks = _sizes(max(len(layout.length), 1), options, memory_limit, threads)
     real = np.float64 if options.double else np.float32
     blocks = blocks_of(by_tip.shape[0], size)
 
-    @functools.lru_cache(kept)
+    @functools.lru_cache(cached_blocks)
     def read(block: int) -> Input:
         return unifrac.metric_of(options).read(layout, by_tip[blocks[block]], real)
 
@@ -324,15 +324,15 @@ class TreeOnDevice:
         below = below.view(samples, branches)
         metric = self.options.metric
         if metric == "unifrac":
-            apart, whole = self._unweighted((below > 0).to(below), rows)
+            apart, normalizer = self._unweighted((below > 0).to(below), rows)
         else:
             total = self.length.new_zeros(samples)
             total = total.index_add(0, row, reads * self.on_tree[feature])
             shares = below / total.clamp_min(1)[:, None]
             is_plain = metric != "generalized" or self.options.alpha == 1
-            of_metric = self._weighted if is_plain else self._generalized
-            apart, whole = of_metric(shares, rows)
-        result = apart if metric == "weighted" else (apart / whole).where(whole > 0, 0.0)
+            sums = self._weighted if is_plain else self._generalized
+            apart, normalizer = sums(shares, rows)
+        result = apart if metric == "weighted" else (apart / normalizer).where(normalizer > 0, 0.0)
         return result.clamp_min(0)
 
     def _unweighted(self, present: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
@@ -356,12 +356,12 @@ class TreeOnDevice:
         """Return the sums of the generalized metric (Chen et al. 2012), some rows at a time."""
         import torch
 
-        apart, whole = [], []
+        apart, totals = [], []
         for mine in shares[rows].split(max(1, CHUNK_NUMBERS // shares.numel())):
             both = mine[:, None] + shares
             # A branch above neither sample counts nothing.
             weight = both.pow(self.options.alpha).where(both > 0, 0.0)
             ratio = (mine[:, None] - shares).abs() / both.clamp_min(1e-30)
             apart.append((weight * ratio) @ self.length)
-            whole.append(weight @ self.length)
-        return torch.cat(apart), torch.cat(whole)
+            totals.append(weight @ self.length)
+        return torch.cat(apart), torch.cat(totals)

@@ -73,10 +73,10 @@ class Branches:
 
     def above(self, tips: Ints) -> Branches:
         """Return the branches above some of the tips (sorted, distinct)."""
-        kept, lo, hi = present_ranges(self.lo, self.hi, tips, self.tips)
+        is_above, lo, hi = present_ranges(self.lo, self.hi, tips, self.tips)
         # Branches above the same tips are neighbours now: those between them lost all theirs.
         starts = range_starts(lo, hi)
-        length = np.add.reduceat(self.length[kept], starts) if len(starts) else np.zeros(0)
+        length = np.add.reduceat(self.length[is_above], starts) if len(starts) else np.zeros(0)
         return Branches(lo[starts], hi[starts], length, len(tips))
 
 
@@ -92,10 +92,10 @@ def on_tree(
 ) -> tuple[Branches, sparse.csr_matrix]:
     """Return the branches above the features present, and their counts, one column per tip."""
     table = sparse.coo_matrix(counts)
-    kept = (tips[table.col] >= 0) & (table.data != 0)
-    present, columns = np.unique(tips[table.col[kept]], return_inverse=True)
-    places, shape = (table.row[kept], columns), (table.shape[0], len(present))
-    by_tip = sparse.csr_matrix((table.data[kept].astype(np.int64), places), shape=shape)
+    has_reads = (tips[table.col] >= 0) & (table.data != 0)
+    present, columns = np.unique(tips[table.col[has_reads]], return_inverse=True)
+    places, shape = (table.row[has_reads], columns), (table.shape[0], len(present))
+    by_tip = sparse.csr_matrix((table.data[has_reads].astype(np.int64), places), shape=shape)
     if shape[0] and by_tip.sum(axis=1).max() < 2**31:
         by_tip = by_tip.astype(np.int32)
     return branches_above(phylogeny, present.astype(np.int64), root_length), by_tip

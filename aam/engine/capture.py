@@ -117,8 +117,8 @@ def capture_into(graph: Any, pool: Any, device: torch.device) -> Iterator[None]:
         torch.cuda.set_stream(stream)
         random = torch.cuda.default_generators[torch.cuda.current_device()]
         random.graphsafe_set_state(random.clone_state())
-        first = error.__context__
-        raise (first if isinstance(first, RuntimeError) else error) from None
+        cause = error.__context__
+        raise (cause if isinstance(cause, RuntimeError) else error) from None
 
 
 @dataclass
@@ -157,7 +157,7 @@ class CapturedSteps:
         Takes a step on a window in parts, each of which is a graph; `StepSetup.parts` without it.
     graphs : dict
         By the shape of the batch.
-    seen : set
+    known_shapes : set
         Shapes of the batches so far. The first batch of a shape is not captured: its step is
         compiled, and libraries allocate what it needs.
     """
@@ -165,8 +165,8 @@ class CapturedSteps:
     setup: StepSetup
     parts: Callable[[Sequence[MicroBatch]], StepParts] | None = None
     graphs: dict[Hashable, CapturedStep] = field(default_factory=dict)
-    seen: set[Hashable] = field(default_factory=set)
-    taken: int = 0
+    known_shapes: set[Hashable] = field(default_factory=set)
+    step_count: int = 0
     is_right: bool | None = None
     # Whether eager steps are taken where a further shape cannot be captured.
     falls_back: bool = True
@@ -206,13 +206,13 @@ class CapturedSteps:
         def captured() -> StepOutcome:
             return self._replay(self.graphs[shape], window[0])
 
-        self.taken += 1
+        self.step_count += 1
         may_capture = len(window) == 1 and not self.setup.scaler.is_enabled()
         shape = task.shape(window[0].data) if may_capture else None
         if shape is None or self.is_right is False or task.refusal:
             return eager()
-        if shape not in self.seen or self.taken <= WARM_UP_STEPS:
-            self.seen.add(shape)
+        if shape not in self.known_shapes or self.step_count <= WARM_UP_STEPS:
+            self.known_shapes.add(shape)
             return self._measured(eager, window[0].data)
         if shape not in self.graphs and not self._is_captured(shape, parts, window[0]):
             return eager()
@@ -268,8 +268,8 @@ class CapturedSteps:
             return True
         if problem is not None and not self.falls_back:
             raise problem
-        elsewhere = "another rank cannot capture them"
-        self._refuse(elsewhere if problem is None else str(problem).splitlines()[0])
+        reason = "another rank cannot capture them"
+        self._refuse(reason if problem is None else str(problem).splitlines()[0])
         return False
 
     def _judge(self, eager: Callable[[], object], captured: Callable[[], object]) -> None:

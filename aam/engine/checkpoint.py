@@ -170,9 +170,9 @@ class CheckpointManager:
             text = "%s: not saved (%s); training continues, the last complete checkpoint: %s"
             log.warning(text, path, error, last)
         else:
-            for old in find_checkpoints(self.folder)[:-KEPT] if self.world.is_main else ():
-                if old != path:
-                    remove(old)
+            for checkpoint in find_checkpoints(self.folder)[:-KEPT] if self.world.is_main else ():
+                if checkpoint != path:
+                    remove(checkpoint)
         self.last_save = time.monotonic()
         if urgency > 1:
             self.signals.call_again(f", {path} is saved")

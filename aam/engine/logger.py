@@ -391,14 +391,14 @@ class RunLogger:
 
     def _show(self, record: Record) -> None:
         """Show an epoch on the terminal."""
-        epoch, left = record["epoch"], self.epochs - record["epoch"]
+        epoch, remaining = record["epoch"], self.epochs - record["epoch"]
         title = f"{self.title}, epoch {min(epoch + 1, self.epochs)}/{self.epochs}"
         rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else ""
         self.progress.update(self.steps, description=title, rate=rate)
         metrics = ", ".join(
             f"{name} {record[name]:.4g}" for name in PROGRESS_METRICS if name in record
         )
-        seconds = record["seconds"] / epoch * left if epoch else 0
+        seconds = record["seconds"] / epoch * remaining if epoch else 0
         time_left = f", {seconds:.0f} s left at most" if seconds else ""
         log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, metrics, time_left)
 

@@ -217,10 +217,10 @@ class RunningMeans:
         zero = torch.zeros_like(next(iter(terms.values()))[0])
         pairs = [terms.get(name, (zero, zero)) for name in self.names]
         rows = zip(*pairs, strict=True)
-        new = torch.stack([torch.stack([value.double() for value in row]) for row in rows])
+        sums = torch.stack([torch.stack([value.double() for value in row]) for row in rows])
         if nonfinite is not None:
-            new = new.masked_fill(nonfinite, 0)
-        self.values = self.values.to(new.device) + new
+            sums = sums.masked_fill(nonfinite, 0)
+        self.values = self.values.to(sums.device) + sums
 
     def all_reduce(self, world: World) -> RunningMeans:
         """Return the means of all ranks together; every rank must call it."""
@@ -448,11 +448,11 @@ def largest_batch(
             slope = (larger_bytes - smaller_bytes) / max(larger - smaller, 1)
             expected = larger_bytes + slope * (size - larger)
             try:
-                held = limit + 1 if expected > limit else peak(size)
+                needed = limit + 1 if expected > limit else peak(size)
             except torch.OutOfMemoryError:
-                held = limit + 1
-            if held <= limit:
-                low, fits[size] = size, held
+                needed = limit + 1
+            if needed <= limit:
+                low, fits[size] = size, needed
             else:
                 high = size
     if not fits:

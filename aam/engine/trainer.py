@@ -209,10 +209,10 @@ class Trainer:
             progress.position, progress.samples, progress.seconds = 0, 0, 0.0
             self.means["epoch"] = RunningMeans(self.task.loss_names)
             self._record_epoch(metrics)
-        last = self.average or self.model.state_dict()
+        final = self.average or self.model.state_dict()
         self.last_weights, self.best_weights = (
             {name: full_tensor(value).clone() for name, value in weights.items()}
-            for weights in (last, self.best_weights or last)
+            for weights in (final, self.best_weights or final)
         )
         self.model.load_state_dict(self._shard(self.best_weights))
 
@@ -250,8 +250,8 @@ class Trainer:
     def _take_step(self, step_batches: Sequence[Any]) -> float:
         """Take one step on batches; return its learning rate."""
         task, options, progress = self.task, self.options, self.progress
-        first = progress.step * options.gradient_accumulation_steps
-        numbered = enumerate(step_batches, first)
+        first_number = progress.step * options.gradient_accumulation_steps
+        numbered = enumerate(step_batches, first_number)
         window = [MicroBatch(task.prepare(batch, number), number) for number, batch in numbered]
         rate = task.learning_rate(options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
@@ -273,8 +273,8 @@ class Trainer:
 
     def _all_reduce(self, means: RunningMeans) -> RunningMeans:
         # Ranks that share the rows of a model have the same losses.
-        same = is_sharded(self.model) and not self.task.splits_batches
-        return means if same else means.all_reduce(self.world)
+        is_joint = is_sharded(self.model) and not self.task.splits_batches
+        return means if is_joint else means.all_reduce(self.world)
 
     def _mean_losses(self, period: str) -> Metrics:
         means = self._all_reduce(self.means[period]).read(self.task.loss_weights)

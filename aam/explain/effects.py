@@ -139,9 +139,9 @@ class Predictor:
             parts.append(per_target(collect(outputs, batch)))
             places.append(at)
         back = np.argsort(np.concatenate(places))
-        of_network = [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
+        network_predictions = [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
         samples = Samples.of_study(self.study, rows, self.saved.levels, reads)
-        return self.saved.predicted(samples, of_network)
+        return self.saved.predicted(samples, network_predictions)
 
     def attention(self, rows: Rows, limited: Matrix) -> Matrix:
         """Return the weight in the attention pool of each ASV that the network reads, ``[n, F]``;
@@ -174,8 +174,8 @@ class Predictor:
         with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
             for start in range(0, len(order), EFFECT_SAMPLES):
                 places = order[start : start + EFFECT_SAMPLES]
-                of_batch = [(reads[0][place], reads[1][place]) for place in places]
-                parts = [rows[places]], [of_batch]
+                sample_reads = [(reads[0][place], reads[1][place]) for place in places]
+                parts = [rows[places]], [sample_reads]
                 batch = collate(self.study, *parts, EVALUATION, WITHOUT_TOKENS).to(device)
                 yield places, batch, self.asvs.select(batch)
 
@@ -270,8 +270,8 @@ def _check_classes(models: Sequence[SavedModel]) -> None:
     for specs in zip(*(saved.targets.specs for saved in models), strict=True):
         if len({spec.labels for spec in specs}) > 1:
             labels = " and ".join(sorted({shown(spec.labels, 10) for spec in specs}))
-            what = f"the models know different classes of {specs[0].name!r} ({labels})"
-            raise InputError(f"--model: {what}; explain each separately")
+            problem = f"the models know different classes of {specs[0].name!r} ({labels})"
+            raise InputError(f"--model: {problem}; explain each separately")
 
 
 def _effects_of(
@@ -286,30 +286,32 @@ def _effects_of(
     limited = matrix_of(rows_read(study, rows, number), study.table.shape[1])
     attention = place @ predictor.attention(rows, limited)
     variants = make_variants(reads, predictor.asvs is not None, (predictor.saved.seed, number))
-    of_samples = predictor.predict(rows, reads, limited)
-    parts = [[values[:0] for values in of_samples]]
+    sample_predictions = predictor.predict(rows, reads, limited)
+    parts = [[values[:0] for values in sample_predictions]]
     for start in range(0, len(variants), VARIANTS_AT_ONCE):
         chunk = variants.iloc[start : start + VARIANTS_AT_ONCE]
-        of_chunk = rows[chunk["sample"].to_numpy()]
-        parts.append(predictor.predict(of_chunk, applied(chunk, reads), applied(chunk, limited)))
-    of_variants = [np.concatenate(values) for values in zip(*parts, strict=True)]
+        chunk_rows = rows[chunk["sample"].to_numpy()]
+        parts.append(predictor.predict(chunk_rows, applied(chunk, reads), applied(chunk, limited)))
+    variant_predictions = [np.concatenate(values) for values in zip(*parts, strict=True)]
     sample, column = variants["sample"].to_numpy(), variants["column"].to_numpy()
     weight, removed = variants["weight"].to_numpy(), variants["after"].to_numpy() == 0
     carriers = place @ reads.sign().astype(np.float64)
 
-    def of_all(values: Floats, chosen: Bools | slice = slice(None)) -> Matrix:
+    def placed(values: Floats, chosen: Bools | slice = slice(None)) -> Matrix:
         places = (sample[chosen], column[chosen])
         return place @ sparse.csr_matrix((values[chosen], places), shape=reads.shape)
 
-    found = []
-    for (spec, known), base, changed in zip(truth.items(), of_samples, of_variants, strict=True):
+    effects_by_target = []
+    for (spec, target_truth), base, changed in zip(
+        truth.items(), sample_predictions, variant_predictions, strict=True
+    ):
         change = base[sample] - changed
-        loss = losses(spec, known, base)[sample]
-        rise = of_all(weight * np.nan_to_num(losses(spec, known[sample], changed) - loss))
-        effects = tuple(of_all(change[:, k], removed) for k in output_columns(spec))
+        loss = losses(spec, target_truth, base)[sample]
+        rise = placed(weight * np.nan_to_num(losses(spec, target_truth[sample], changed) - loss))
+        effects = tuple(placed(change[:, k], removed) for k in output_columns(spec))
         means = (place @ base, carriers, rise, effects, attention)
-        found.append(TargetEffects(spec, (), known, *means))
-    return found
+        effects_by_target.append(TargetEffects(spec, (), target_truth, *means))
+    return effects_by_target
 
 
 def explain_samples(
@@ -362,10 +364,10 @@ def explain_samples(
         places = np.array([place[name] for name in names])
         cells = (share[places], (places, np.arange(len(names))))
         spread = sparse.csr_matrix(cells, (len(sample_ids), len(names)))
-        known = {spec: values[places] for spec, values in zip(specs, truth, strict=True)}
+        truths = {spec: values[places] for spec, values in zip(specs, truth, strict=True)}
         for passed in range(passes):
-            found = _effects_of(predictor, rows, EVALUATION - 1 - passed, known, spread)
-            total = list(map(add, total, found)) if total else found
+            effects = _effects_of(predictor, rows, EVALUATION - 1 - passed, truths, spread)
+            total = list(map(add, total, effects)) if total else effects
         log.info("model %d of %d: %d samples explained", number, len(models), len(names))
     ids = tuple(sample_ids)
     return [replace(of, sample_ids=ids, truth=t) for of, t in zip(total, truth, strict=True)]
@@ -413,8 +415,8 @@ def _tests(raised: Matrix, sizes: Floats, tested: Ints, kinds: Sequence[str]) ->
     for kind in set(kind_of):
         chosen = (kind_of == kind) & ~np.isnan(p)
         q[chosen] = false_discovery_control(p[chosen])
-        found = max((q[chosen] <= FALSE_DISCOVERIES).sum(), 1) / max(chosen.sum(), 1)
-        reach[chosen] *= stdtrit(len(sizes) - 1, 1 - FALSE_DISCOVERIES * found)
+        discovery_share = max((q[chosen] <= FALSE_DISCOVERIES).sum(), 1) / max(chosen.sum(), 1)
+        reach[chosen] *= stdtrit(len(sizes) - 1, 1 - FALSE_DISCOVERIES * discovery_share)
     reach[reach == 0] = np.nan
     mean = _sum(raised) / sizes.sum()
     return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
@@ -428,24 +430,24 @@ def _ratios(top: Matrix, bottom: Matrix, seed: int) -> Floats:
     """Return top / bottom of each column and its limits over groups, [3, F]; `bottom` is ``[G, F]``
     or, for all columns, ``[G, 1]``.
     """
-    groups, found = top.shape[0], [np.zeros((0, 3))]
+    groups, ratios = top.shape[0], [np.zeros((0, 3))]
     repeats = REPEATS if groups >= LEAST_GROUPS else 0
-    drawn = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
+    draws = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
     # How often each group counts: once, and then as drawn with replacement.
-    weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in drawn)])
+    weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in draws)])
     for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
         columns = slice(start, start + COLUMNS_AT_ONCE)
         above = weights @ top[:, columns].toarray()
         below = weights @ bottom[:, columns if bottom.shape[1] > 1 else slice(1)].toarray()
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(below > 0, above / below, np.nan)
-        found.append(np.array([astuple(interval(values, groups)) for values in ratio.T]))
-    return np.concatenate(found).T
+        ratios.append(np.array([astuple(interval(values, groups)) for values in ratio.T]))
+    return np.concatenate(ratios).T
 
 
-def _limits(name: str, found: Floats) -> dict[str, Floats]:
+def _limits(name: str, values: Floats) -> dict[str, Floats]:
     """Columns of values with limits, [3, F]."""
-    return dict(zip((name, f"{name}.low", f"{name}.high"), found, strict=True))
+    return dict(zip((name, f"{name}.low", f"{name}.high"), values, strict=True))
 
 
 def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
@@ -453,9 +455,9 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
     output.
     """
     spec, outputs, carriers = effects.spec, effects.outputs, by_group @ effects.carriers
-    found = np.array([_ratios(by_group @ matrix, carriers, seed) for matrix in effects.effects])
+    ratios = np.array([_ratios(by_group @ matrix, carriers, seed) for matrix in effects.effects])
     sizes = np.array([_sum(abs(matrix)) for matrix in effects.effects]) / len(effects.sample_ids)
-    means, places = found[:, 0], np.arange(found.shape[2])
+    means, places = ratios[:, 0], np.arange(ratios.shape[2])
     highest = np.argmax(means, axis=0)
     largest = means[highest, places]
     low, high = ("lower", "higher") if spec.kind == "numeric" else spec.labels[:2]
@@ -463,11 +465,11 @@ def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str
     signed = several if len(outputs) > 1 else np.where(largest > 0, high, low)
     columns = {
         "raises": np.where(np.isnan(largest) | (largest == 0), "", signed),
-        **_limits("effect", found[highest, :, places].T),
+        **_limits("effect", ratios[highest, :, places].T),
         "mean-absolute-effect": sizes[highest, places],
     }
-    named = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
-    return columns | {f"effect={label}": values for label, values in named}
+    labelled = zip(outputs, means, strict=True) if len(outputs) > 1 else ()
+    return columns | {f"effect={label}": values for label, values in labelled}
 
 
 def importance_of(

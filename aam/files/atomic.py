@@ -41,8 +41,8 @@ def final_name(path: str | Path) -> Path:
 
 def seen_from_here(path: Path) -> Path:
     """Return a path as a person types it: without the working folder where it lies in that."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    folder = Path.cwd()
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
 def _sync(path: Path) -> None:

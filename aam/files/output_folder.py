@@ -72,12 +72,12 @@ def _entries(folder: Path) -> list[PurePath]:
 
 def _matches(path: PurePath, name: str, part: bool = False) -> bool:
     """Return whether a listed name stands for a path or, for a `part` of one, lies below it."""
-    parts, wanted = path.parts, name.split("/")
+    parts, pattern = path.parts, name.split("/")
     if part:
-        return len(parts) < len(wanted) and all(map(fnmatchcase, parts, wanted))
-    if wanted[-1] == "**" and len(parts) >= len(wanted):
-        parts, wanted = parts[: len(wanted) - 1], wanted[:-1]
-    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
+        return len(parts) < len(pattern) and all(map(fnmatchcase, parts, pattern))
+    if pattern[-1] == "**" and len(parts) >= len(pattern):
+        parts, pattern = parts[: len(pattern) - 1], pattern[:-1]
+    return len(parts) == len(pattern) and all(map(fnmatchcase, parts, pattern))
 
 
 def _listed(folder: Path) -> tuple[str, list[str]] | None:
@@ -181,9 +181,9 @@ class OutputFolder:
         entries = _entries(folder)
         removed = [path for path in entries if self._is_listed(path, names)]
         removed += self._about_earlier_results(entries)
-        kept = set(entries) - set(removed)
+        others = set(entries) - set(removed)
         read = shown(str(path) for path in self.inputs if self._goes_with(path, removed))
-        blocking = shown(sorted({str(name) for name in map(self._in_the_way, kept) if name}))
+        blocking = shown(sorted({str(name) for name in map(self._in_the_way, others) if name}))
         owner = f"the earlier `aam {self.command}`; move or remove it, or choose another folder"
         rules = {
             f"holds results of `aam {command}`, which are left alone; choose another folder": (
@@ -238,18 +238,18 @@ class OutputFolder:
         in_whole = any(_matches(up / MANIFEST, name) for up in above for name in self.outputs)
         # A file is in the place of a folder of this name, not in that of one whose name is not
         # known yet.
-        named = [name for name in self.outputs if not f"{name}/".startswith("*/")]
-        in_place = any(_matches(path, name, part=True) for name in named)
+        fixed_names = [name for name in self.outputs if not f"{name}/".startswith("*/")]
+        in_place = any(_matches(path, name, part=True) for name in fixed_names)
         return path if in_whole or (in_place and not is_folder) else None
 
-    def begin(self, about: Mapping[str, Any]) -> None:
+    def begin(self, record: Mapping[str, Any]) -> None:
         """Remove the results of an earlier call and write run.json, in a folder that exists."""
         removed = self.check()
         self._remove(removed)
         for name in sorted({path.parts[0] for path in removed}.intersection(self.dependent)):
             text = "%s, which `aam %s` wrote about the earlier results, is removed with them"
             log.info(text, self.folder / name, self.dependent[name])
-        self._write_record(self.folder, about)
+        self._write_record(self.folder, record)
 
     def _remove(self, paths: Iterable[PurePath]) -> None:
         """Remove files and links, but no run.json, which is replaced, and the folders that this
@@ -264,8 +264,8 @@ class OutputFolder:
                 for above in [*path.parents][:-1]:
                     (self.folder / above).rmdir()
 
-    def _write_record(self, folder: Path, about: Mapping[str, Any]) -> None:
-        record = {**about, "command": self.command, LIST: list(self.outputs)}
+    def _write_record(self, folder: Path, content: Mapping[str, Any]) -> None:
+        record = {**content, "command": self.command, LIST: list(self.outputs)}
         atomic.write_text(folder / RUN, json.dumps(record, indent=1) + "\n")
 
     @contextlib.contextmanager
@@ -277,18 +277,18 @@ class OutputFolder:
         the folder stays, and results are moved in one by one, run.json first.
         """
         place = self.folder.resolve()
-        with atomic.partial_folder(place) as new:
-            self._write_record(new, about)
-            yield new
+        with atomic.partial_folder(place) as partial:
+            self._write_record(partial, about)
+            yield partial
             removed = set(self.check())
             is_ours = place.exists() and removed.issuperset(_entries(place))
             if not place.exists() or (is_ours and not Path.cwd().is_relative_to(place)):
-                atomic.put_folder(new, place)
+                atomic.put_folder(partial, place)
                 return
             self._remove(removed)
-            for path in sorted(_entries(new), key=lambda path: path != PurePath(RUN)):
+            for path in sorted(_entries(partial), key=lambda path: path != PurePath(RUN)):
                 (place / path).parent.mkdir(parents=True, exist_ok=True)
-                (new / path).replace(place / path)
+                (partial / path).replace(place / path)
 
 
 # --- lock --------------------------------------------------------------------------------------
@@ -336,13 +336,13 @@ def lock_folder(folder: Path, shared: bool = False, mode: str = "a") -> Iterator
 
 
 @contextlib.contextmanager
-def claim(folder: Path, what: str, wait: bool = False) -> Iterator[bool]:
+def claim(folder: Path, part: str, wait: bool = False) -> Iterator[bool]:
     """Claim a part of the work in a shared folder; yield whether this process has it.
 
     With `wait` it has it once no other process does. A killed process has no claims.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{LOCK}-{what}").open("a") as file:
+    with (folder / f"{LOCK}-{part}").open("a") as file:
         if wait:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield wait or _try_lock(file, fcntl.LOCK_EX)

@@ -24,8 +24,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors to a safetensors file; a full disk raises `OSError`, as for all other files."""
     try:
         # Clones: safetensors refuses tensors that share memory.
-        own = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-        safetensors.torch.save_file(own, path)
+        copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+        safetensors.torch.save_file(copies, path)
     except safetensors.SafetensorError as error:
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
@@ -79,8 +79,8 @@ class AllocationLimit(TorchFunctionMode):
         functions.
         """
         if function in self.FUNCTIONS:
-            first = arguments[0] if arguments else (options or {}).get("size", ())
-            self.limit -= math.prod(arguments if isinstance(first, int) else first)
+            size = arguments[0] if arguments else (options or {}).get("size", ())
+            self.limit -= math.prod(arguments if isinstance(size, int) else size)
             if self.limit < 0:
                 raise ValueError("its sizes need more numbers than its weights hold")
         return function(*arguments, **(options or {}))

@@ -78,11 +78,11 @@ class DistanceHead(nn.Module):
         """Scale the map so that the predictions between these `vectors` center on `mean`."""
         if len(vectors) < 2:
             return
-        others = ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
-        typical = self._euclidean(vectors, vectors)[others].median().clamp_min(LEAST)
+        is_pair = ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+        typical = self._euclidean(vectors, vectors)[is_pair].median().clamp_min(LEAST)
         mean = min(max(mean, 0.01), 0.99) if self.bounded else max(mean, 0.01)
-        wanted = -math.log1p(-mean) if self.bounded else mean
-        self.log_scale.copy_((typical / wanted).log())
+        target = -math.log1p(-mean) if self.bounded else mean
+        self.log_scale.copy_((typical / target).log())
 
     @staticmethod
     def _euclidean(
@@ -376,10 +376,10 @@ class Aam(nn.Module):
             batch = pad_batch(batch, masks)
         nucleotides, copies = None, batch.masked
         if asvs is None:
-            patches, own = self.encode_asvs(
+            patches, rank_vectors = self.encode_asvs(
                 batch.tokens, batch.has_short_asvs, copies, self._parts(batch)
             )
-            asvs = self.gather(own, batch.ranks.asvs)
+            asvs = self.gather(rank_vectors, batch.ranks.asvs)
             if batch.bases is not None:
                 masked = patches[patches.shape[0] - copies :]
                 nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])

@@ -187,7 +187,7 @@ def batch_of_most_asvs(loader: Loader) -> Batch:
     than steps.
     """
     rows = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return rarefied_batch(loader.study, rows, 0, loader.how)
+    return rarefied_batch(loader.study, rows, 0, loader.collation)
 
 
 def _epoch_peak(steps: PretrainingSteps, size: int) -> int:

@@ -212,7 +212,9 @@ def run_model(
         Keep the vectors whose distances are predicted too.
     """
     asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
-    loader = Loader(study, rows, BATCH_SAMPLES, workers=config.num_workers, how=WITHOUT_TOKENS)
+    loader = Loader(
+        study, rows, BATCH_SAMPLES, workers=config.num_workers, collation=WITHOUT_TOKENS
+    )
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device, in_bf16=False):

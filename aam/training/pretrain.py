@@ -134,7 +134,7 @@ class AmpliconTask(Task):
         host then needs the reads of all ranks for each batch.
         """
         train, several = self.train, self.world.size > 1
-        if train.how.distances:
+        if train.collation.distances:
             samples = train.batch_size * self.world.size
             self.tree = tree_on_device(train.study, self.device, samples)
             if several and self.tree is None:
@@ -142,10 +142,10 @@ class AmpliconTask(Task):
         masked = MASKED_ASVS if self.config.train.nuc_penalty > 0 else 0.0
         self.layout = replace(self.layout, capacities=train.capacities(masked))
         if self.tree is not None:
-            self.train = replace(train, how=replace(train.how, distances=False))
+            self.train = replace(train, collation=replace(train.collation, distances=False))
             if not several:
-                how = replace(self.validation.how, distances=False)
-                self.validation = replace(self.validation, how=how)
+                collation = replace(self.validation.collation, distances=False)
+                self.validation = replace(self.validation, collation=collation)
 
     @property
     def capacities(self) -> Capacities | None:
@@ -400,7 +400,7 @@ def shares_vectors(model: Aam, runtime: RunConfig, world: World) -> bool:
 
 def _of_own_asvs(loader: Loader) -> Loader:
     """Return a loader whose batches have the ASVs of the samples of this rank."""
-    return replace(loader, how=replace(loader.how, encodes_own=True))
+    return replace(loader, collation=replace(loader.collation, encodes_own=True))
 
 
 # --- start and end of a network -------------------------------------------------------------------
@@ -499,16 +499,18 @@ def make_loaders(
     study: Study,
     rows: tuple[Rows, Rows],
     config: NetworkOptions,
-    how: Collation,
+    collation: Collation,
     world: World = SINGLE,
     **of_training: float,
 ) -> tuple[Loader, Loader]:
     """The loaders of the training and of the validation samples; the former draws otherwise too."""
     size, workers = config.train.samples_per_batch, config.runtime.num_workers
-    other = replace(how, **of_training)  # type: ignore[arg-type]
+    other = replace(collation, **of_training)  # type: ignore[arg-type]
     return (
-        Loader(study, rows[0], size, shuffle=True, workers=workers, how=other, world=world),
-        Loader(study, rows[1], size, shuffle=False, workers=workers, how=how, world=world),
+        Loader(study, rows[0], size, shuffle=True, workers=workers, collation=other, world=world),
+        Loader(
+            study, rows[1], size, shuffle=False, workers=workers, collation=collation, world=world
+        ),
     )
 
 
@@ -548,13 +550,13 @@ def follow_decisions(task: AmpliconTask, decisions: Facts) -> None:
         task.falls_back = True
 
 
-def scale_batch(study: Study, train_rows: Rows, how: Collation) -> Batch:
+def scale_batch(study: Study, train_rows: Rows, collation: Collation) -> Batch:
     """The batch that vectors and losses are scaled by: of the first samples, or from each study."""
     rows = train_rows[:SCALE_SAMPLES]
     if len(study.parts) > 1:
         ordered = sorted(train_rows.tolist(), key=study.origin.__getitem__)
         rows = np.array(ordered[:: max(1, len(ordered) // SCALE_SAMPLES)], np.int64)
-    return rarefied_batch(study, rows, 0, how)
+    return rarefied_batch(study, rows, 0, collation)
 
 
 def _scale(distance: Tensor | None) -> tuple[float, float]:
@@ -611,8 +613,8 @@ def pretraining_loaders(
     """The loaders of the training and of the validation samples."""
     # A precomputed distance would not be that of a shallow draw.
     shallow = SHALLOW_DRAWS if study.has_tree or len(study.parts) > 1 else 0.0
-    how = Collation(distances=study.metric is not None and config.train.penalty > 0)
-    return make_loaders(study, rows, config, how, world, shallow=shallow)
+    collation = Collation(distances=study.metric is not None and config.train.penalty > 0)
+    return make_loaders(study, rows, config, collation, world, shallow=shallow)
 
 
 def fit_encoder(

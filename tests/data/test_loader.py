@@ -263,8 +263,10 @@ def test_an_epoch_goes_on_where_it_was_left(study):
 
 
 def test_what_a_batch_carries(study):
-    hows = Collation(), Collation(tokens=False, distances=False)
-    with_all, bare = (next(Loader(study, ALL, 4, how=how).epoch(0)) for how in hows)
+    collations = Collation(), Collation(tokens=False, distances=False)
+    with_all, bare = (
+        next(Loader(study, ALL, 4, collation=collation).epoch(0)) for collation in collations
+    )
     assert bare.distance is None
     assert bare.tokens.shape == (len(with_all.tokens), 0)
     assert torch.equal(bare.column, with_all.column)

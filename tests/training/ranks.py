@@ -112,10 +112,14 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
         study = labelled(study, label=None)
     if not heads.levels:
         study = labelled(study, category=None, covariate=None)
-    how = Collation(distances=heads.metric is not None)
-    drawn = dataclasses.replace(how, shallow=0.5, covariate_dropout=0.2)
-    train_side = Loader(study, np.arange(22), config.train.batch_size, True, how=drawn, world=world)
-    held_out = dataclasses.replace(train_side, rows=np.arange(22, SAMPLES), shuffle=False, how=how)
+    collation = Collation(distances=heads.metric is not None)
+    drawn = dataclasses.replace(collation, shallow=0.5, covariate_dropout=0.2)
+    train_side = Loader(
+        study, np.arange(22), config.train.batch_size, True, collation=drawn, world=world
+    )
+    held_out = dataclasses.replace(
+        train_side, rows=np.arange(22, SAMPLES), shuffle=False, collation=collation
+    )
     kind = SupervisedTask if supervised else AmpliconTask
     device, asvs = torch.device("cpu"), None
     if frozen:

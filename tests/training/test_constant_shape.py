@@ -69,11 +69,11 @@ def gradients(steps: PretrainingSteps, batch) -> tuple[dict[str, float], torch.T
 def test_padding_dummies_and_distances_of_the_device_change_nothing(steps, study, samples):
     rows, capacities = np.arange(samples), steps.task.capacities
     host = steps_on(study, constant=False)
-    assert host.loader.how.distances
-    assert not steps.loader.how.distances
+    assert host.loader.collation.distances
+    assert not steps.loader.collation.distances
     ways = []
     for way, chosen in ((host, None), (steps, capacities)):
-        batch = rarefied_batch(study, rows, 3, way.loader.how)
+        batch = rarefied_batch(study, rows, 3, way.loader.collation)
         ways.append((way, Layout(way.task.config.train, 0, chosen)(batch, 7)))
     (_, exact), (_, whole) = ways
     assert whole.bins == capacities.bins

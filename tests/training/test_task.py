@@ -275,7 +275,9 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
         model = model_of(heads, noise=0.0, dropout=0.2)
         records.append([])
         made = trainer_of(model, learned, config, report=records[-1].append)
-        made.task.train = dataclasses.replace(made.task.train, how=Collation(covariate_dropout=0.4))
+        made.task.train = dataclasses.replace(
+            made.task.train, collation=Collation(covariate_dropout=0.4)
+        )
         return made
 
     # In the first epoch, before any validation; amid a later one; with the last validation alone
