@@ -2,7 +2,7 @@
 
 `benchmarks/rivals.py` calls it with the Python of an environment that has the program and numpy,
 and not `aam`. TASK is an .npz with counts [N, F], truth [N], the number of classes (0 for numbers),
-the batch of each sample [N], and masks train_0, test_0, train_1, ... of the folds.
+the batch of each sample [N], and the rows train_0, test_0, train_1, ... of the folds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def geneicl(task: Mapping[str, Any], train: Any, test: Any) -> Any:
     model = GeneICL(mode, device="cpu").fit(values[train], task["truth"][train])
     if not task["classes"]:
         return model.predict(values[test])
-    result = np.zeros((int(test.sum()), int(task["classes"])))
+    result = np.zeros((len(test), int(task["classes"])))
     result[:, model.classes_] = model.predict_proba(values[test])
     return result
 

@@ -11,7 +11,6 @@ import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ import numpy as np
 import pandas as pd
 import sklearn
 import torch
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LassoCV, LogisticRegressionCV
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from aam.api.training import load_folds
 from aam.config import FineTuneConfig
@@ -46,45 +47,37 @@ INNER_FOLDS = 5
 # --- SIAMCAT's default, with scikit-learn ---------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LogShares:
+class LogShares(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Standardized logarithms of shares, as `filter.features` and `normalize.features` of SIAMCAT
-    (Wirbel et al. 2021) give them, learned from training samples.
+    (Wirbel et al. 2021) make them.
 
     Attributes
     ----------
-    columns : int64 [P]
+    columns_ : int64 [P]
         Features whose share is at least `LEAST_SHARE` in one training sample.
-    mean, deviation : float64 [P]
+    mean_, deviation_ : float64 [P]
     """
 
-    columns: Array
-    mean: Floats
-    deviation: Floats
+    def fit(self, X: Array, y: Any = None) -> LogShares:
+        """Choose and standardize features by the reads of training samples [N, F]."""
+        shares = X / X.sum(axis=1, keepdims=True)
+        self.columns_ = np.flatnonzero(shares.max(axis=0) >= LEAST_SHARE)
+        logs = np.log10(shares[:, self.columns_] + PSEUDOCOUNT)
+        deviation = logs.std(axis=0, ddof=1)
+        self.mean_ = logs.mean(axis=0)
+        self.deviation_ = deviation + np.quantile(deviation, DEVIATION_QUANTILE)
+        return self
 
-    @classmethod
-    def fit(cls, counts: Array) -> LogShares:
-        """Choose and standardize features by training samples [N, F]."""
-        shares = counts / counts.sum(axis=1, keepdims=True)
-        columns = np.flatnonzero(shares.max(axis=0) >= LEAST_SHARE)
-        logs = np.log10(shares[:, columns] + PSEUDOCOUNT)
-        deviations = logs.std(axis=0, ddof=1)
-        added = np.quantile(deviations, DEVIATION_QUANTILE) if len(columns) else 0.0
-        return cls(columns, logs.mean(axis=0), deviations + added)
-
-    def transform(self, counts: Array) -> Floats:
-        """Values [N, P] of samples [N, F]."""
-        shares = counts[:, self.columns] / counts.sum(axis=1, keepdims=True)
-        return np.asarray((np.log10(shares + PSEUDOCOUNT) - self.mean) / self.deviation)
+    def transform(self, X: Array) -> Floats:
+        """Values [N, P] of the reads of samples [N, F]."""
+        shares = X[:, self.columns_] / X.sum(axis=1, keepdims=True)
+        return np.asarray((np.log10(shares + PSEUDOCOUNT) - self.mean_) / self.deviation_)
 
 
-def predict_lasso(counts: Array, task: Task, train: Array, test: Array) -> Array:
-    """Predictions of a LASSO of log shares; inner folds choose its penalty."""
-    values = LogShares.fit(counts[train])
-    learned, new = values.transform(counts[train]), values.transform(counts[test])
-    if not task.labels:
-        model = LassoCV(cv=INNER_FOLDS, max_iter=5000)
-        return np.asarray(model.fit(learned, task.truth[train]).predict(new))
+def make_lasso(classes: bool) -> Pipeline:
+    """A LASSO of log shares; inner folds choose its penalty."""
+    if not classes:
+        return make_pipeline(LogShares(), LassoCV(cv=INNER_FOLDS, max_iter=5000))
     classifier = LogisticRegressionCV(
         cv=INNER_FOLDS,
         Cs=np.logspace(-3, 1, 9),
@@ -94,34 +87,32 @@ def predict_lasso(counts: Array, task: Task, train: Array, test: Array) -> Array
         random_state=0,
         use_legacy_attributes=False,
     )
-    result = np.zeros((len(test), len(task.labels)))
-    classifier.fit(learned, task.truth[train])
-    result[:, classifier.classes_] = classifier.predict_proba(new)
-    return result
+    return make_pipeline(LogShares(), classifier)
 
 
 def lasso_predictions(task: Task) -> Array:
-    """Held-out predictions of `predict_lasso`, [N] or [N, K]."""
+    """Held-out predictions of `make_lasso`, [N] or [N, K]."""
     counts = not_none(task.samples).counts.astype(np.float64).toarray()
-    return task.predictions(partial(predict_lasso, counts))
+    return task.out_of_fold(make_lasso(bool(task.labels)), counts)
 
 
 # --- programs with an environment of their own ----------------------------------------------------
 
 
-def install(requirements: Sequence[str], folder: Path) -> Path:
-    """The Python of a virtual environment with these packages; `RuntimeError` with the reason if
-    one of them cannot be installed.
+def install(rival: Rival, folder: Path) -> Path:
+    """The Python of a virtual environment with the packages of a program; `RuntimeError` with the
+    reason if one of them cannot be installed.
     """
     python, listed = folder / "bin" / "python", folder / "requirements.txt"
-    text = "\n".join(requirements)
+    text = "\n".join((rival.package, *rival.requirements))
     if listed.is_file() and listed.read_text() == text:
         return python
     venv.create(folder, with_pip=True, clear=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", *requirements]
-    finished = subprocess.run(command, capture_output=True, text=True)
-    if finished.returncode:
-        raise RuntimeError(f"pip: {last_line(finished.stderr)}")
+    for words in (rival.requirements, ("--no-deps", rival.package)):
+        command = [str(python), "-m", "pip", "install", "--quiet", *words]
+        finished = subprocess.run(command, capture_output=True, text=True)
+        if finished.returncode:
+            raise RuntimeError(f"pip: {last_line(finished.stderr)}")
     listed.write_text(text)
     return python
 
@@ -131,32 +122,34 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason")
 
 
-def predictions_apart(program: str, requirements: Sequence[str], task: Task, folder: Path) -> Array:
+def predictions_apart(name: str, task: Task, folder: Path) -> Array:
     """Held-out predictions of a program in its own environment in `folder`, [N] or [N, K].
 
     `RuntimeError` with the reason if it cannot be installed or fails.
     """
-    python, samples = install(requirements, folder / program), not_none(task.samples)
-    counts = samples.counts.astype(np.float32).toarray()
-    studies = np.zeros(len(counts)) if task.studies is None else task.studies
-    batch = np.unique(studies, return_inverse=True)[1]
-    arrays: dict[str, Any] = {"counts": counts, "truth": task.truth, "batch": batch}
-    arrays["classes"] = len(task.labels)
-    for number, fold in enumerate(task.folds):
-        arrays[f"train_{number}"], arrays[f"test_{number}"] = fold.train & task.known, fold.test
-    with tempfile.TemporaryDirectory() as name:
-        before, after = Path(name) / "task.npz", Path(name) / "predictions.npy"
-        np.savez(before, **arrays)
-        command = [str(python), str(PREDICTOR), program, str(before), str(after)]
-        finished = subprocess.run(command, capture_output=True, text=True)
+    python, samples = install(RIVALS[name], folder / name), not_none(task.samples)
+    studies = np.zeros(len(samples)) if task.studies is None else task.studies
+    arrays: dict[str, Any] = {
+        "counts": samples.counts.astype(np.float32).toarray(),
+        "truth": task.truth,
+        "classes": len(task.labels),
+        "batch": np.unique(studies, return_inverse=True)[1],
+    }
+    has_value = task.truth >= 0 if task.labels else np.isfinite(task.truth)
+    for number, (train, test) in enumerate(task.folds):
+        arrays[f"train_{number}"], arrays[f"test_{number}"] = train[has_value[train]], test
+    with tempfile.TemporaryDirectory() as work:
+        source, output = Path(work) / "task.npz", Path(work) / "predictions.npy"
+        np.savez(source, **arrays)
+        command = [str(python), str(PREDICTOR), name, str(source), str(output)]
+        # Lightning writes checkpoints where it runs.
+        finished = subprocess.run(command, capture_output=True, text=True, cwd=work)
         if finished.returncode:
             raise RuntimeError(last_line(finished.stderr))
-        return np.asarray(np.load(after))
+        return np.asarray(np.load(output))
 
 
 # --- the programs ---------------------------------------------------------------------------------
-
-TORCH = ("torch==2.13.0", "numpy==1.26.4")
 
 
 @dataclass(frozen=True)
@@ -166,8 +159,11 @@ class Rival:
     Attributes
     ----------
     version : str
+    package : str
+        What pip installs in an environment of its own; empty for what `aam` has itself.
     requirements : tuple of str
-        Packages of its environment; empty for scikit-learn, which `aam` has.
+        What the package imports. What else it requires is not installed: lightning-bolts, which
+        DEBIAS-M requires and does not import, needs a torchvision that fits no torch for CPUs.
     most_classes : int
         The most classes that it tells apart.
     numbers : bool
@@ -179,6 +175,7 @@ class Rival:
     """
 
     version: str
+    package: str = ""
     requirements: tuple[str, ...] = ()
     most_classes: int = 2
     numbers: bool = True
@@ -204,17 +201,17 @@ LASSO, GENEICL, DEBIAS = "LASSO of log shares, as SIAMCAT", "GeneICL", "DEBIAS-M
 
 RIVALS = {
     LASSO: Rival(f"scikit-learn {sklearn.__version__}"),
-    GENEICL: Rival("1.0.0", ("geneicl==1.0.0", *TORCH), most_classes=10),
+    GENEICL: Rival("1.0.0", "geneicl==1.0.0", ("torch==2.13.0", "numpy==2.4.4"), most_classes=10),
     DEBIAS: Rival(
         "0.0.2",
+        "DEBIAS-M==0.0.2",
         (
-            "DEBIAS-M==0.0.2",
-            "pytorch-lightning==1.9.5",
-            "lightning-bolts==0.7.0",
+            "torch==2.13.0",
+            "numpy==1.26.4",
             "pandas==2.3.3",
+            "pytorch-lightning==1.9.5",
             "scikit-learn==1.7.2",
-            "setuptools==80.9.0",
-            *TORCH,
+            "setuptools==80.10.2",
         ),
         numbers=False,
         studies=True,
@@ -230,9 +227,7 @@ def rival_predictions(name: str, task: Task, folder: Path) -> Array | str:
     if reason := rival.reason_not_to_run(task):
         return reason
     try:
-        if rival.requirements:
-            return predictions_apart(name, rival.requirements, task, folder)
-        return lasso_predictions(task)
+        return predictions_apart(name, task, folder) if rival.package else lasso_predictions(task)
     except (RuntimeError, OSError) as error:
         return str(error)
 

@@ -14,8 +14,9 @@ from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.targets import TargetSpec
 from aam.evaluate.predictions import make_predictions, write_predictions
 from aam.options import RunConfig, to_dict
-from aam.predict.baselines import Fold, Task
+from aam.predict.baselines import Task
 from aam.predict.estimator import Samples
+from aam.predict.out_of_fold import Fold
 from benchmarks.config import RivalsConfig
 from benchmarks.rivals import (
     DEBIAS,
@@ -41,12 +42,12 @@ def make_task(classes: int, studies: bool = False) -> Task:
     truth = np.arange(ROWS) % max(classes, 2)
     counts[:, 0] += 400 * truth
     counts[:, -1] = 0
-    test = np.arange(ROWS) < ROWS // 2
-    names = np.where(test, "north", "south")
+    first, second = np.array_split(np.arange(ROWS), 2)
+    names = np.repeat(["north", "south"], ROWS // 2)
     return Task(
         truth=truth if classes else truth * 3.5,
         labels=tuple("abcdefghijkl"[:classes]),
-        folds=[Fold(test, ~test), Fold(~test, test)],
+        folds=[Fold(first, second), Fold(second, first)],
         depth=counts.sum(axis=1),
         richness=(counts > 0).sum(axis=1),
         studies=names if studies else None,
@@ -57,10 +58,10 @@ def make_task(classes: int, studies: bool = False) -> Task:
 def test_log_shares_are_filtered_and_standardized_by_training_samples():
     counts = np.array([[999, 1, 0, 0], [500, 498, 2, 0], [700, 299, 0, 1]] * 4, float)
     counts[0] = [9995, 5, 0, 0]
-    values = LogShares.fit(counts)
-    assert values.columns.tolist() == [0, 1, 2, 3]
+    values = LogShares().fit(counts)
+    assert values.columns_.tolist() == [0, 1, 2, 3]
     # The largest share of the second feature is 0.0005.
-    assert LogShares.fit(np.array([[9999, 1], [9995, 5]], float)).columns.tolist() == [0]
+    assert LogShares().fit(np.array([[9999, 1], [9995, 5]], float)).columns_.tolist() == [0]
     logs = np.log10(counts / counts.sum(axis=1, keepdims=True) + 1e-6)
     added = np.quantile(logs.std(axis=0, ddof=1), 0.1)
     expected = (logs - logs.mean(axis=0)) / (logs.std(axis=0, ddof=1) + added)
@@ -100,7 +101,8 @@ def make_environment(folder: Path, name: str, python: str) -> None:
     (environment / "bin").mkdir(parents=True)
     (environment / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
     (environment / "bin" / "python").chmod(0o755)
-    (environment / "requirements.txt").write_text("\n".join(RIVALS[name].requirements))
+    packages = RIVALS[name].package, *RIVALS[name].requirements
+    (environment / "requirements.txt").write_text("\n".join(packages))
 
 
 def test_a_program_that_fails_is_a_row_with_its_reason(tmp_path):
@@ -170,7 +172,8 @@ def test_programs_are_compared_with_the_predictions_of_a_run(run, tmp_path, caps
 def test_the_held_out_samples_of_a_run_are_those_of_its_options(run):
     task, predictions = load_run(run)
     assert len(task.folds) == 5
-    assert np.sum([fold.test for fold in task.folds], axis=0).tolist() == [1] * 50
+    held_out = np.concatenate([fold.test for fold in task.folds])
+    assert np.sort(held_out).tolist() == list(range(50))
     truth = in_rows_of(task, predictions, task.truth)
     np.testing.assert_array_equal(truth, predictions.truth)
     fewer = in_rows_of(task, predictions.at(np.arange(7)), task.truth)
