@@ -26,7 +26,9 @@ def metrics_table(result: Evaluation) -> Table:
     # The metric that decides stands first, where a phone shows it.
     metrics = {result.key: result.metrics[result.key], **result.metrics, **result.coverage}
     parts = [(f"all {samples}", len(complete.truth), metrics)]
-    for kind, levels in (("fold", result.folds), (names.batch, result.batches)):
+    # Folds that are the values of the batch column would repeat its rows.
+    folds = {} if names.fold == names.batch else result.folds
+    for kind, levels in (("fold", folds), (names.batch, result.batches)):
         parts += [(f"{kind} {level}", count, values) for level, (count, values) in levels.items()]
     unit, column = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
     over = f"with 95 % intervals over {complete.group_count} {unit}s{column}"

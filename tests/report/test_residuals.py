@@ -20,6 +20,7 @@ from aam.report.residuals import (
     residual_figure,
     smooth_residuals,
 )
+from aam.report.tables import metrics_table
 from tests.evaluate.simulated import predictions_of
 from tests.report.test_report import HOSTILE, data
 
@@ -101,6 +102,19 @@ def test_tables_hold_all_samples_by_part_and_the_worst_groups():
     assert groups.header == titles
     assert parts.header == (*titles, "groups")
     assert error_tables(judged(given.at(np.arange(0)))) == []
+
+
+def test_nothing_is_listed_twice_where_folds_batches_and_groups_are_one_column():
+    study = np.repeat(["x", "y", "z"], 100)
+    given = shrunk(batch=study, groups=study, fold=study)
+    names = Names("age", "study", "study", "study")
+    result = evaluate_target(names, given, repeats=0)
+    rows = [row[0] for row in metrics_table(result).rows]
+    assert rows == ["all held-out samples", "study x", "study y", "study z"]
+    assert [table.name for table in error_tables(result)] == ["parts"]
+    apart = evaluate_target(Names("age", "study", "child"), given, repeats=0)
+    assert [row[0] for row in metrics_table(apart).rows][1:3] == ["fold x", "fold y"]
+    assert [table.name for table in error_tables(apart)] == ["parts", "groups"]
 
 
 def test_parts_of_a_range_with_ties_cover_each_sample_once():
