@@ -7,9 +7,8 @@ contradict each other. The arrays next to it are checked by the estimators that 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,19 +33,11 @@ LONGEST = 100_000
 # Rounding of a mean or a standard deviation, as a share of the range of the values.
 RANGE_ROUNDING = 1e-6
 
+# How the names of estimators of a kind of target end.
+KINDS = {"class": "Classifier", "numeric": "Regressor"}
+
 # Number of problems that a message lists.
 MOST_PROBLEMS = 8
-
-Number = Annotated[float, Ge(-1e38), Le(1e38)]
-Positive = Annotated[float, Gt(0), Le(1e38)]
-NonNegative = Annotated[float, Ge(0), Le(1e9)]
-Share = Annotated[float, Ge(0), Le(1)]
-Count = Annotated[int, Ge(0), Le(2**31)]
-PositiveCount = Annotated[int, Ge(1), Le(2**31)]
-Name = Annotated[str, Len(1, 10_000)]
-Pair = Annotated[list[Number], Len(2, 2)]
-SavedMember = Literal["presence", "forest"]
-Features = Literal["presence", "shares", "clr"]
 
 
 def _options(default: Any) -> Any:
@@ -62,15 +53,58 @@ def _options(default: Any) -> Any:
     return Annotated[dict[str, Any], AfterValidator(check)]
 
 
-def _ascends(values: Sequence[Any]) -> bool:
-    """Whether each value is larger than the one before."""
-    return all(low < high for low, high in itertools.pairwise(values))
+def _sorted(values: list[Any]) -> list[Any]:
+    """Return values that are in order; `ValueError` for others."""
+    if values != sorted(values):
+        raise ValueError("not in ascending order")
+    return values
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    """Return values that are distinct; `ValueError` for others."""
+    if len(set(values)) < len(values):
+        raise ValueError("a value occurs twice")
+    return values
+
+
+def _sorted_labels(labels: list[str]) -> list[str]:
+    """Return labels that are in order as text or as numbers; `ValueError` for others."""
+    with contextlib.suppress(ValueError):
+        _distinct(_sorted([float(label) for label in labels]))
+        return labels
+    return _sorted(labels)
+
+
+Number = Annotated[float, Ge(-1e38), Le(1e38)]
+Positive = Annotated[float, Gt(0), Le(1e38)]
+NonNegative = Annotated[float, Ge(0), Le(1e9)]
+Share = Annotated[float, Ge(0), Le(1)]
+Count = Annotated[int, Ge(0), Le(2**31)]
+PositiveCount = Annotated[int, Ge(1), Le(2**31)]
+Name = Annotated[str, Len(1, 10_000)]
+Range = Annotated[list[Number], Len(2, 2), AfterValidator(_sorted)]
+Labels = Annotated[list[Name], Len(2), AfterValidator(_distinct), AfterValidator(_sorted_labels)]
+Categories = Annotated[list[str], Len(1), AfterValidator(_distinct), AfterValidator(_sorted)]
+Knots = Annotated[list[Number], Len(1, 100), AfterValidator(_sorted)]
+SavedMember = Literal["presence", "forest"]
+Features = Literal["presence", "shares", "clr"]
 
 
 class Part(BaseModel):
     """A part of a description: nothing is converted, nothing may be missing or added."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    def _contradictions(self) -> Iterator[str]:
+        """Problems that fields have together."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def check(self) -> Part:
+        """Raise `ValueError` for fields that contradict each other."""
+        if problems := list(self._contradictions()):
+            raise ValueError("; ".join(problems))
+        return self
 
 
 class ScalePart(Part):
@@ -79,104 +113,95 @@ class ScalePart(Part):
     center: Number
     spread: Positive
 
-    def problem(self, low: float, high: float) -> str:
-        """Why numbers between two bounds cannot have this scale; empty if they can."""
+    def contradictions_with(self, low: float, high: float) -> Iterator[str]:
+        """Say why numbers between two bounds cannot have this scale."""
         margin = RANGE_ROUNDING * (high - low) + RANGE_ROUNDING * max(abs(low), abs(high))
         if not low - margin <= self.center <= high + margin:
-            return f"its center is {self.center:g}, expected {low:g} to {high:g}"
+            yield f"its center is {self.center:g}, expected {low:g} to {high:g}"
         if self.spread > high - low + margin and high > low:
-            return f"its spread is {self.spread:g}, expected at most {high - low:g}"
-        return ""
+            yield f"its spread is {self.spread:g}, expected at most {high - low:g}"
 
 
-class TargetPart(Part):
-    """A target: its classes, or its scale and bounds."""
+class ClassPart(Part):
+    """A target of classes."""
 
     name: Name
-    kind: Literal["numeric", "class"]
-    labels: list[Name]
+    kind: Literal["class"]
+    labels: Labels
+    transform: Literal["none"]
+    scale: ScalePart
+    bounds: None
+
+
+class NumberPart(Part):
+    """A target of numbers."""
+
+    name: Name
+    kind: Literal["numeric"]
+    labels: Annotated[list[Name], Len(0, 0)]
     transform: Transform
     scale: ScalePart
-    bounds: Pair | None
+    bounds: Range
 
-    @model_validator(mode="after")
-    def check(self) -> TargetPart:
-        """Raise `ValueError` for parts that contradict each other."""
-        if self.kind == "class":
-            is_sorted = _ascends(self.labels)
-            with contextlib.suppress(ValueError):
-                is_sorted |= _ascends([float(label) for label in self.labels])
-            if len(self.labels) < 2 or not is_sorted:
-                raise ValueError("its labels are not two or more in ascending order")
-            if self.bounds is not None or self.transform != "none":
-                raise ValueError("classes have no bounds and no transform")
-            return self
-        if self.labels or self.bounds is None or not self.bounds[0] <= self.bounds[1]:
-            raise ValueError("a number has no labels, and two bounds in ascending order")
+    def _contradictions(self) -> Iterator[str]:
         low, high = self.bounds
-        if self.transform == "log-zscore":
-            if low <= -1:
-                raise ValueError(f"its smallest value is {low:g}, expected more than -1")
-            low, high = math.log1p(low), math.log1p(high)
-        if self.transform == "none" and (self.scale.center, self.scale.spread) != (0, 1):
-            raise ValueError("it is not transformed and has a scale")
-        if self.transform != "none" and (problem := self.scale.problem(low, high)):
-            raise ValueError(problem)
-        return self
+        if self.transform == "none":
+            if (self.scale.center, self.scale.spread) != (0, 1):
+                yield "it is not transformed and has a scale"
+        elif self.transform == "log-zscore" and low <= -1:
+            yield f"its smallest value is {low:g}, expected more than -1"
+        elif self.transform == "log-zscore":
+            yield from self.scale.contradictions_with(math.log1p(low), math.log1p(high))
+        else:
+            yield from self.scale.contradictions_with(low, high)
+
+
+TargetPart = Annotated[ClassPart | NumberPart, Field(discriminator="kind")]
 
 
 class CovariatesPart(Part):
     """Further columns that a model reads."""
 
-    categorical: dict[Name, list[str]] = {}
+    categorical: dict[Name, Categories] = {}
     numeric: dict[Name, ScalePart] = {}
-    ranges: dict[Name, Pair] = {}
+    ranges: dict[Name, Range] = {}
 
-    @model_validator(mode="after")
-    def check(self) -> CovariatesPart:
-        """Raise `ValueError` for parts that contradict each other."""
-        for name, levels in self.categorical.items():
-            if not levels or not _ascends(levels):
-                raise ValueError(f"the categories of {name!r} do not ascend")
-        if self.categorical.keys() & self.numeric.keys() or self.ranges.keys() - self.numeric:
-            raise ValueError("a column has two kinds, or a range and no scale")
-        for name, (low, high) in self.ranges.items():
-            if low > high or (problem := self.numeric[name].problem(low, high)):
-                raise ValueError(f"{name!r}: {problem if low <= high else 'its range descends'}")
-        return self
+    def _contradictions(self) -> Iterator[str]:
+        if self.categorical.keys() & self.numeric.keys():
+            yield "a column has two kinds"
+        for name, bounds in self.ranges.items():
+            if name not in self.numeric:
+                yield f"{name!r} has a range and no scale"
+            else:
+                problems = self.numeric[name].contradictions_with(*bounds)
+                yield from (f"{name!r}: {problem}" for problem in problems)
 
 
 class ConformalPart(Part):
     """The conformal interval of a number."""
 
-    knots: Annotated[list[Number], Len(1, 100)]
+    knots: Knots
     scales: Annotated[list[Positive], Len(1, 100)]
     quantile: NonNegative
     floor: Annotated[float, Ge(0), Le(0)] | None
 
-    @model_validator(mode="after")
-    def check(self) -> ConformalPart:
-        """Raise `ValueError` for parts that contradict each other."""
-        if len(self.knots) != len(self.scales) or self.knots != sorted(self.knots):
-            raise ValueError("its knots are not in ascending order, each with a scale")
-        return self
+    def _contradictions(self) -> Iterator[str]:
+        if len(self.knots) != len(self.scales):
+            yield "not each knot has a scale"
 
 
 class LikenessPart(Part):
     """What the training table was like."""
 
-    asvs: list[Name]
+    asvs: Annotated[list[Name], AfterValidator(_distinct)]
     prevalence: list[Share]
     samples: PositiveCount
     most_shift: NonNegative
     most_unseen: Share
 
-    @model_validator(mode="after")
-    def check(self) -> LikenessPart:
-        """Raise `ValueError` for parts that contradict each other."""
-        if len(self.asvs) != len(self.prevalence) or len({*self.asvs}) != len(self.asvs):
-            raise ValueError("its ASVs are not distinct, each with a prevalence")
-        return self
+    def _contradictions(self) -> Iterator[str]:
+        if len(self.asvs) != len(self.prevalence):
+            yield "not each ASV has a prevalence"
 
 
 class NotesPart(Part):
@@ -254,12 +279,9 @@ class BlendPart(Part):
     parameters: BlendParameters
     members: dict[SavedMember, MemberPart]
 
-    @model_validator(mode="after")
-    def check(self) -> BlendPart:
-        """Raise `ValueError` for members that are not those of the parameters."""
+    def _contradictions(self) -> Iterator[str]:
         if list(self.members) != self.parameters.members:
-            raise ValueError(f"its members are {[*self.members]}, not those of its parameters")
-        return self
+            yield f"its members are {[*self.members]}, not those of its parameters"
 
 
 class HeadsPart(Part):
@@ -292,47 +314,54 @@ class Description(Part):
     heads: HeadsPart | None
     reference: Name | None = None
 
-    @model_validator(mode="after")
-    def check(self) -> Description:
-        """Raise `ValueError` for parts that contradict each other."""
-        numbers = [target for target in self.targets if target.kind == "numeric"]
-        classes = [target for target in self.targets if target.kind == "class"]
-        columns, names = self.covariates, {target.name for target in self.targets}
-        problems = {
-            "targets: two have one name": len(names) < len(self.targets),
-            "blends: their number is not that of the targets": len(self.blends)
-            not in ({0, len(names)} if self.heads is not None else {len(names)}),
-            "notes.intervals: one is not of a number": not self.notes.intervals.keys()
-            <= {target.name for target in numbers},
-            "notes.guesses: one is not of a target": not self.notes.guesses.keys() <= names,
-            "data, model: options that predictions read are missing": bool(self.targets)
-            and not (self.data.keys() >= READ_OF_DATA and "max_bp" in self.model),
-            "model.max_bp: too large": (self.model.get("max_bp") or 0) > LONGEST,
-        }
-        for target, blend in zip([*numbers, *classes], self.blends, strict=False):
-            kind = "Classifier" if target.kind == "class" else "Regressor"
-            members = blend.members.values()
-            wrong = any(not member.kind.endswith(kind) for member in members)
-            problems[f"blends: those of {target.name!r} do not predict its kind"] = wrong
-            parameters = (blend.parameters, *(member.parameters for member in members))
-            differ = any((each.depth, each.seed) != (self.depth, self.seed) for each in parameters)
-            problems["blends: their depth or seed is not that of the model"] = differ
-        for target in self.targets:
-            guess = self.notes.guesses.get(target.name, 0.0)
+    def _contradictions(self) -> Iterator[str]:
+        if len({target.name for target in self.targets}) < len(self.targets):
+            yield "targets: two have one name"
+        has_options = self.data.keys() >= READ_OF_DATA and "max_bp" in self.model
+        if self.targets and not has_options:
+            yield "data, model: options that predictions read are missing"
+        if (self.model.get("max_bp") or 0) > LONGEST:
+            yield "model.max_bp: too large"
+        yield from self._contradictions_of_notes()
+        yield from self._contradictions_of_blends()
+        yield from self._contradictions_of_heads()
+
+    def _contradictions_of_notes(self) -> Iterator[str]:
+        targets, guesses = {target.name: target for target in self.targets}, self.notes.guesses
+        numbers = {name for name, target in targets.items() if target.kind == "numeric"}
+        if not self.notes.intervals.keys() <= numbers:
+            yield "notes.intervals: one is not of a number"
+        if not guesses.keys() <= targets.keys():
+            yield "notes.guesses: one is not of a target"
+        for name in guesses.keys() & targets.keys():
+            guess = guesses[name]
             size = len(guess) if isinstance(guess, list) else 0
-            is_wrong = target.name in self.notes.guesses and size not in (len(target.labels), 1)
-            problems[f"notes.guesses: not as many as classes of {target.name!r}"] = is_wrong
-        if (heads := self.heads) is not None and self.targets:
-            of_targets = len(numbers), [len(target.labels) for target in classes]
-            expected = [1 + len(levels) for levels in columns.categorical.values()]
-            problems |= {
-                "heads: not those of the targets": (heads.n_targets, heads.n_classes) != of_targets,
-                "heads: not those of the covariates": (heads.levels, heads.numbers)
-                != (expected, len(columns.numeric)),
-            }
-        if wrong_parts := [problem for problem, is_there in problems.items() if is_there]:
-            raise ValueError("; ".join(wrong_parts))
-        return self
+            if size not in (len(targets[name].labels), 1):
+                yield f"notes.guesses: not as many as classes of {name!r}"
+
+    def _contradictions_of_blends(self) -> Iterator[str]:
+        if len(self.blends) != len(self.targets) and (self.blends or self.heads is None):
+            yield "blends: their number is not that of the targets"
+        numbers_first = sorted(self.targets, key=lambda target: target.kind == "class")
+        for target, blend in zip(numbers_first, self.blends, strict=False):
+            kind, members = KINDS[target.kind], blend.members.values()
+            if any(not member.kind.endswith(kind) for member in members):
+                yield f"blends: those of {target.name!r} do not predict its kind"
+            parameters = (blend.parameters, *(member.parameters for member in members))
+            if any((part.depth, part.seed) != (self.depth, self.seed) for part in parameters):
+                yield "blends: their depth or seed is not that of the model"
+
+    def _contradictions_of_heads(self) -> Iterator[str]:
+        heads, covariates = self.heads, self.covariates
+        if heads is None or not self.targets:
+            return
+        classes = [len(target.labels) for target in self.targets if target.kind == "class"]
+        numbers = len(self.targets) - len(classes)
+        if (heads.n_targets, heads.n_classes) != (numbers, classes):
+            yield "heads: not those of the targets"
+        levels = [1 + len(categories) for categories in covariates.categorical.values()]
+        if (heads.levels, heads.numbers) != (levels, len(covariates.numeric)):
+            yield "heads: not those of the covariates"
 
 
 def checked_description(path: Path, value: Any) -> dict[str, Any]:
