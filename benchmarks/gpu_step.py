@@ -143,7 +143,7 @@ def difference_after(way: Way, number: int) -> float:
     for take in (steps.setup.take, way.take):
         for at, batch in enumerate(batches):
             Way(steps, take).step(batch, at)
-        ends.append(torch.cat([value.flatten().double() for value in before.moved()]))
+        ends.append(torch.cat([value.flatten().double() for value in before.weights()]))
         before.restore()
     return float((ends[0] - ends[1]).norm() / ends[0].norm())
 

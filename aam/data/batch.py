@@ -24,7 +24,7 @@ from aam.typing import Tokens
 # Bytes at which a tensor starts in the buffer of a batch.
 ALIGNMENT = 16
 
-Laid = TypeVar("Laid", bound="AnyBatch")
+BatchKind = TypeVar("BatchKind", bound="AnyBatch")
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ class AnyBatch:
             for name, value in self.tensors().items()
         )
 
-    def on(self: Laid, buffer: UInt8[Tensor, " bytes"]) -> Laid:
+    def on(self: BatchKind, buffer: UInt8[Tensor, " bytes"]) -> BatchKind:
         """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
         return replace(self, **self._views(buffer))
 
     @stage("transfer")
-    def to(self: Laid, device: torch.device) -> Laid:
+    def to(self: BatchKind, device: torch.device) -> BatchKind:
         """Return the batch on `device`."""
         if device.type == "cpu":
             return self

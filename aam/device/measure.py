@@ -220,7 +220,7 @@ MEMORY_STAGES = ("model creation", "transfer", "forward", "backward", "step")
 BETWEEN = "between"
 
 
-def _kilobytes(name: str, path: str) -> int | None:
+def _kernel_bytes(name: str, path: str) -> int | None:
     """Return the bytes of a line ``name: N kB`` of a file of the kernel; None without that line."""
     with contextlib.suppress(OSError):
         match = re.search(rf"^{name}:\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
@@ -230,7 +230,7 @@ def _kilobytes(name: str, path: str) -> int | None:
 
 def resident_memory() -> int:
     """Return the bytes of memory that this process holds now; 0 where the system does not say."""
-    return _kilobytes("VmRSS", "/proc/self/status") or 0
+    return _kernel_bytes("VmRSS", "/proc/self/status") or 0
 
 
 def peak_memory(device: torch.device) -> int:
@@ -240,7 +240,7 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     # The kernel passes ru_maxrss of a parent on to its child; VmHWM starts anew in each process.
-    peak = _kilobytes("VmHWM", "/proc/self/status")
+    peak = _kernel_bytes("VmHWM", "/proc/self/status")
     unit = 1 if sys.platform == "darwin" else 1024
     return peak or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -289,7 +289,7 @@ def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
         share = min(share, platform_here(device).memory_share or 1.0)
         return int(share * torch.cuda.get_device_properties(device).total_memory)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = _kilobytes("MemAvailable", "/proc/meminfo") or physical
+    free = _kernel_bytes("MemAvailable", "/proc/meminfo") or physical
     return int(share * (free + resident_memory()))
 
 

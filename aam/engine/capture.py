@@ -21,7 +21,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.measure import held_memory, memory_limit, peak_memory, reset_peak
-from aam.engine.step import MicroBatch, Snapshot, StepOutcome, StepParts, StepSetup, take_parts
+from aam.engine.step import (
+    MicroBatch,
+    Snapshot,
+    StepOutcome,
+    StepParts,
+    StepSetup,
+    take_parts,
+    weight_distance,
+)
 from aam.errors import InputError
 from aam.options import TrainingOptions
 
@@ -58,17 +66,10 @@ def difference_of_steps(
     for take in (expected, actual):
         for _ in range(GATE_STEPS):
             take()
-        ends.append(before.moved())
+        ends.append(before.weights())
         before.restore()
-    apart = _norm(ends[0], ends[1])
-    moved = _norm(ends[0], before.values)
-    return float(apart / moved.clamp_min(1e-30))
-
-
-def _norm(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    pairs = zip(left, right, strict=True)
-    squares = [(a.double() - b.double()).square().sum() for a, b in pairs]
-    return torch.stack(squares).sum().sqrt()
+    difference, movement = weight_distance(*ends), weight_distance(ends[0], before.values)
+    return difference / max(movement, 1e-30)
 
 
 def check_memory(held: int, peak: int, share: float, samples: int, limit: int) -> None:

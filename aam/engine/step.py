@@ -333,9 +333,16 @@ class Snapshot:
         set_random_state(self.random, self.device)
 
     @torch.no_grad()
-    def moved(self) -> list[Tensor]:
-        """Return the weights as they are now."""
+    def weights(self) -> list[Tensor]:
+        """Return a copy of the weights and buffers of the model."""
         return [value.detach().clone() for value in self.tensors]
+
+
+def weight_distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    """Return the Euclidean distance between two lists of weights, in float64."""
+    pairs = zip(left, right, strict=True)
+    squares = [(a.double() - b.double()).square().sum() for a, b in pairs]
+    return float(torch.stack(squares).sum().sqrt())
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from aam.device.measure import held_memory, memory_limit
 from aam.device.platform import Facts
 from aam.device.precision import resolve_precision
 from aam.engine.capture import WARM_UP_STEPS, CapturedSteps
-from aam.engine.step import MicroBatch, Snapshot, StepRunner, TakeStep
+from aam.engine.step import MicroBatch, Snapshot, StepRunner, TakeStep, weight_distance
 from aam.errors import RunError
 from aam.options import configured
 from aam.training.decisions import PretrainingSteps, batch_of_most_asvs, make_steps
@@ -63,7 +63,7 @@ def run_steps(
                 group["lr"] = share * rate
             window = [MicroBatch(task.prepare(batch, number), number)]
             take(window)
-        return before.moved()
+        return before.weights()
     finally:
         before.restore()
         for group, rate in zip(steps.optimizer.param_groups, rates, strict=True):
@@ -112,10 +112,10 @@ def run_eager(steps: StepRunner, batches: Sequence[Any], rounding: float) -> Eag
     end, *others = (
         run_steps(steps, steps.setup.take, batches, share) for share in (0.0, 0.0, rounding)
     )
-    movement = _norm(end, begin)
+    movement = weight_distance(end, begin)
     if not 0 < movement < math.inf:
         raise RunError(f"eager steps move the weights by {movement:g}")
-    noise = max(_norm(other, end) for other in others) / movement
+    noise = max(weight_distance(other, end) for other in others) / movement
     if not noise <= LARGEST_LIMIT:
         raise RunError(f"eager steps differ by {noise:.2g} from each other: nothing can be judged")
     return EagerSteps(end, movement, noise)
@@ -141,7 +141,7 @@ def check_steps(
     RunError
         The difference is above `FACTOR` times that of eager runs, and above `least`.
     """
-    difference = _norm(run_steps(steps, take, batches), eager.end) / eager.movement
+    difference = weight_distance(run_steps(steps, take, batches), eager.end) / eager.movement
     limit = min(max(FACTOR * eager.noise, least), LARGEST_LIMIT)
     reason = (
         f"after {len(batches)} steps the weights differ by {difference:.2g} from eager ones, "
@@ -151,12 +151,6 @@ def check_steps(
         raise RunError(reason)
     numbers = {"difference": difference, "eager_difference": eager.noise, "limit": limit}
     return {"reason": reason, **numbers}
-
-
-def _norm(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
-    pairs = zip(left, right, strict=True)
-    squares = [(a.double() - b.double()).square().sum() for a, b in pairs]
-    return float(torch.stack(squares).sum().sqrt())
 
 
 def trial_batches(steps: PretrainingSteps) -> list[PaddedBatch]:
