@@ -187,7 +187,7 @@ class ConformalPart(Part):
 
     def _contradictions(self) -> Iterator[str]:
         if len(self.knots) != len(self.scales):
-            yield "not each knot has a scale"
+            yield "its knots are not each with a scale"
 
 
 class LikenessPart(Part):
@@ -201,7 +201,7 @@ class LikenessPart(Part):
 
     def _contradictions(self) -> Iterator[str]:
         if len(self.asvs) != len(self.prevalence):
-            yield "not each ASV has a prevalence"
+            yield "its ASVs are not each with a prevalence"
 
 
 class NotesPart(Part):

@@ -332,6 +332,7 @@ def test_members_that_do_not_fit_together_are_refused(blended, tmp_path, ending,
         (lambda blends: blends[0]["members"]["forest"].update({"class": "X"}), "blends.0.members"),
         (lambda blends: blends[0]["members"]["presence"].update(parameters=3), "parameters is 3"),
         (lambda blends: blends.reverse(), "blends: those of 'age' do not predict its kind"),
+        (lambda blends: blends[0]["parameters"].update(depth=9), "blends: their depth or seed"),
     ],
 )
 def test_a_description_of_members_that_they_do_not_fit_is_refused(
