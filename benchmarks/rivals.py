@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -99,35 +99,35 @@ def lasso_predictions(task: Task) -> Array:
 # --- programs with an environment of their own ----------------------------------------------------
 
 
-def install(rival: Rival, folder: Path) -> Path:
-    """The Python of a virtual environment with the packages of a program; `RuntimeError` with the
-    reason if one of them cannot be installed.
-    """
+def install(rival: Rival, folder: Path) -> Path | str:
+    """The Python of a virtual environment with the packages of a program, or why there is none."""
     python, listed = folder / "bin" / "python", folder / "requirements.txt"
     text = "\n".join((rival.package, *rival.requirements))
     if listed.is_file() and listed.read_text() == text:
         return python
-    venv.create(folder, with_pip=True, clear=True)
+    try:
+        venv.create(folder, with_pip=True, clear=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"venv: {error}"
     for words in (rival.requirements, ("--no-deps", rival.package)):
         command = [str(python), "-m", "pip", "install", "--quiet", *words]
         finished = subprocess.run(command, capture_output=True, text=True)
         if finished.returncode:
-            raise RuntimeError(f"pip: {last_line(finished.stderr)}")
+            return f"pip: {last_line(finished.stderr)}"
     listed.write_text(text)
     return python
 
 
 def last_line(text: str) -> str:
-    """The last line of an error message that is not empty."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason")
+    """The last line of an error message that is not empty; empty if there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def predictions_apart(name: str, task: Task, folder: Path) -> Array:
-    """Held-out predictions of a program in its own environment in `folder`, [N] or [N, K].
-
-    `RuntimeError` with the reason if it cannot be installed or fails.
+def predictions_apart(name: str, task: Task, python: Path) -> Array | str:
+    """Held-out predictions of a program by the Python of its environment, [N] or [N, K], or why it
+    failed.
     """
-    python, samples = install(RIVALS[name], folder / name), not_none(task.samples)
+    samples = not_none(task.samples)
     studies = np.zeros(len(samples)) if task.studies is None else task.studies
     arrays: dict[str, Any] = {
         "counts": samples.counts.astype(np.float32).toarray(),
@@ -145,7 +145,7 @@ def predictions_apart(name: str, task: Task, folder: Path) -> Array:
         # Lightning writes checkpoints where it runs.
         finished = subprocess.run(command, capture_output=True, text=True, cwd=work)
         if finished.returncode:
-            raise RuntimeError(last_line(finished.stderr))
+            return last_line(finished.stderr) or f"its exit status is {finished.returncode}"
         return np.asarray(np.load(output))
 
 
@@ -184,8 +184,6 @@ class Rival:
 
     def reason_not_to_run(self, task: Task) -> str:
         """Why it does not run on a task; empty text if it does."""
-        if self.obstacle:
-            return self.obstacle
         if self.studies and task.studies is None:
             return "it learns from several studies, and the run holds out no whole study"
         if not task.labels and not self.numbers:
@@ -221,15 +219,25 @@ RIVALS = {
 }
 
 
-def rival_predictions(name: str, task: Task, folder: Path) -> Array | str:
-    """Held-out predictions of a program, [N] or [N, K], or why there are none."""
+def environment(name: str, folder: Path) -> Path | str:
+    """The Python that runs a program, or why there is none."""
+    rival = RIVALS[name]
+    if rival.package:
+        return install(rival, folder / name)
+    return rival.obstacle or Path(sys.executable)
+
+
+def rival_predictions(name: str, task: Task, python: Path | str) -> Array | str:
+    """Held-out predictions of a program, [N] or [N, K], or why there are none.
+
+    `python` is the result of `environment`.
+    """
+    if isinstance(python, str):
+        return python
     rival = RIVALS[name]
     if reason := rival.reason_not_to_run(task):
         return reason
-    try:
-        return predictions_apart(name, task, folder) if rival.package else lasso_predictions(task)
-    except (RuntimeError, OSError) as error:
-        return str(error)
+    return predictions_apart(name, task, python) if rival.package else lasso_predictions(task)
 
 
 # --- comparisons ----------------------------------------------------------------------------------
@@ -271,14 +279,17 @@ def comparison_row(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def compare_run(run: Path, names: Sequence[str], folder: Path) -> list[dict[str, Any]]:
-    """A row for each program: its comparison with the predictions of a run, or why it has none."""
+def compare_run(run: Path, pythons: Mapping[str, Path | str]) -> list[dict[str, Any]]:
+    """A row for each program: its comparison with the predictions of a run, or why it has none.
+
+    `pythons` are results of `environment` by program.
+    """
     task, predictions = load_run(run)
     rows: dict[str, dict[str, Any]] = {}
     baselines = []
-    for name in names:
+    for name, python in pythons.items():
         begun = time.monotonic()
-        result = rival_predictions(name, task, folder)
+        result = rival_predictions(name, task, python)
         rows[name] = {"task": run.name, "rival": name, "version": RIVALS[name].version}
         if isinstance(result, str):
             rows[name]["not_run"] = result
@@ -299,9 +310,11 @@ def compare_with_rivals(config: RivalsConfig) -> None:
         "date": date.today().isoformat(),
         "machine": device_name(torch.device("cpu")),
     }
+    folder = config.environments.absolute()
+    pythons: dict[str, Path | str] = {name: environment(name, folder) for name in config.programs}
     rows = []
     for run in config.runs:
-        for row in compare_run(run, config.programs, config.environments.absolute()):
+        for row in compare_run(run, pythons):
             rows.append({**row, **about})
             print(line_of(row), file=sys.stderr, flush=True)
         config.output.write_text(json.dumps(rows, indent=1) + "\n")

@@ -25,6 +25,7 @@ from benchmarks.rivals import (
     RIVALS,
     LogShares,
     compare_with_rivals,
+    environment,
     in_rows_of,
     lasso_predictions,
     last_line,
@@ -86,40 +87,46 @@ def test_the_lasso_finds_the_feature_that_gives_a_target_away():
         (GENEICL, make_task(11), "tells 10 classes apart, of 11"),
         (DEBIAS, make_task(2), "holds out no whole study"),
         (DEBIAS, make_task(0, studies=True), "the target has numbers"),
-        ("TabPFN", make_task(2), "downloads"),
-        ("TabICL", make_task(0), "downloads"),
     ],
 )
-def test_a_program_that_does_not_suit_a_task_is_not_run(name, task, reason, tmp_path):
-    assert reason in rival_predictions(name, task, tmp_path)
-    assert not list(tmp_path.iterdir())
+def test_a_program_that_does_not_suit_a_task_is_not_run(name, task, reason):
+    assert reason in rival_predictions(name, task, Path("no-python"))
 
 
 def make_environment(folder: Path, name: str, python: str) -> None:
     """An environment that counts as installed, with this program as its Python."""
-    environment = folder / name
-    (environment / "bin").mkdir(parents=True)
-    (environment / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
-    (environment / "bin" / "python").chmod(0o755)
+    place = folder / name
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "python").write_text(f"#!/bin/sh\n{python}\n")
+    (place / "bin" / "python").chmod(0o755)
     packages = RIVALS[name].package, *RIVALS[name].requirements
-    (environment / "requirements.txt").write_text("\n".join(packages))
+    (place / "requirements.txt").write_text("\n".join(packages))
 
 
-def test_a_program_that_fails_is_a_row_with_its_reason(tmp_path):
+def test_a_program_that_fails_has_a_reason(tmp_path):
     make_environment(tmp_path, GENEICL, f'exec {sys.executable} -S "$@"')
-    assert "No module named 'numpy'" in rival_predictions(GENEICL, make_task(2), tmp_path)
+    python = environment(GENEICL, tmp_path)
+    assert "No module named 'numpy'" in rival_predictions(GENEICL, make_task(2), python)
     make_environment(tmp_path, DEBIAS, "kill -9 $$")
-    failed = rival_predictions(DEBIAS, make_task(2, studies=True), tmp_path)
-    assert failed == "no reason"
+    python = environment(DEBIAS, tmp_path)
+    failure = rival_predictions(DEBIAS, make_task(2, studies=True), python)
+    assert failure == "its exit status is -9"
+
+
+def test_a_program_that_cannot_be_installed_has_a_reason(tmp_path):
     # The folder of its environment is a file.
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    assert "file" in rival_predictions(GENEICL, make_task(0), blocked)
+    (tmp_path / GENEICL).write_text("")
+    reason = environment(GENEICL, tmp_path)
+    assert reason.startswith("venv: ")
+    assert GENEICL in reason
+    assert rival_predictions(GENEICL, make_task(0), reason) == reason
+    assert "downloads" in environment("TabPFN", tmp_path)
+    assert environment(LASSO, tmp_path) == Path(sys.executable)
 
 
 def test_the_last_line_of_a_message_is_its_reason():
     assert last_line("Traceback:\n  File\nValueError: 11 classes\n\n") == "ValueError: 11 classes"
-    assert last_line("\n \n") == "no reason"
+    assert last_line("\n \n") == ""
 
 
 @pytest.fixture(scope="module")
