@@ -85,11 +85,11 @@ def record(flavour: str, name: str, value: str | list[str]) -> None:
     write_text(PINS, changed)
 
 
-def inputs_digest(pins: Pins) -> str:
+def inputs_digest(pins: Pins, project_file: Path = PROJECT) -> str:
     """Return a digest of everything that decides what the lock holds; when it differs, the lock is
     out of date.
     """
-    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]
     names: tuple[str, ...] = ("requires-python", "dependencies", "optional-dependencies")
     requested = {name: project[name] for name in names}
     names = ("extras", "index", "requires", "seen", "runtime", "wheels")

@@ -34,29 +34,30 @@ STATED = {
 BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 
 
-def version_problems() -> list[str]:
-    """Return the files that state another version than aam/__init__.py, or none."""
+def version_problems(root: Path = ROOT) -> list[str]:
+    """Return the files below `root` that state another version than aam/__init__.py, or none."""
     problems = []
     for name, pattern in STATED.items():
-        stated = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"))
+        stated = re.findall(pattern, (root / name).read_text(encoding="utf-8"))
         if set(stated) != {version()}:
             problems.append(f"{name}: states the versions {stated}, aam/__init__.py {version()}")
     return problems
 
 
-def release_problems() -> list[str]:
-    """Return why this checkout is not ready for a release."""
-    problems = version_problems()
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+def release_problems(root: Path = ROOT) -> list[str]:
+    """Return why the checkout `root` is not ready for a release."""
+    problems = version_problems(root)
+    changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"(?m)^## \[(.+?)\] - (\S+)$", changes)
     if not newest or newest[1] != version() or not re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2]):
         found = newest[0] if newest else "no section"
         expected = f"expected '## [{version()}] - YYYY-MM-DD'"
         problems.append(f"CHANGELOG.md: begins with {found!r}, {expected}")
-    if revision()[1]:
-        changed = f"{shown(changed_files())} differ from the commit or are new"
-        found = changed if changed_files() else "there is no commit"
-        problems.append(f"git: {found}; commit them first")
+    files = changed_files(root)
+    if files or revision(root)[1]:
+        differing = f"{shown(files)} differ from the commit or are new"
+        problem = differing if files else "there is no commit"
+        problems.append(f"git: {problem}; commit them first")
     return problems
 
 

@@ -189,7 +189,7 @@ def test_an_interrupted_build_leaves_nothing(
 
 
 def test_too_little_disk_is_found_before_the_build(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "scratch_folder", lambda: tmp_path)
+    monkeypatch.setenv("AAM_SCRATCH", str(tmp_path))
     pins = dataclasses.replace(read_pins("cpu"), disk_gb=(1e9, 2e9))
     first, second = plan.disk_problems(pins, tmp_path / "out.sif")
     assert "AAM_SCRATCH=FOLDER" in first

@@ -123,30 +123,30 @@ def test_images_of_an_installed_aam(aam, packages, tmp_path, engine):
     assert sums[0] == sums[1], "an installed aam makes the wheel that it came from"
 
 
-def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
+def test_a_release_is_refused_with_all_its_problems(tmp_path):
     assert release.version_problems() == []
     for name in (*release.STATED, "CHANGELOG.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     (tmp_path / "CITATION.cff").write_text("version: 0.0.9\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [0.0.9] - unreleased\n")
-    monkeypatch.setattr(release, "ROOT", tmp_path)
     dated = f"expected '## [{release.version()}] - YYYY-MM-DD'"
-    problems = "\n".join(release.release_problems())
+    problems = "\n".join(release.release_problems(tmp_path))
     assert absent(problems, "CITATION.cff: states the versions ['0.0.9']", dated) == []
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git is installed, as in an image")
-def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
+def test_files_that_differ_from_the_commit_are_named(tmp_path):
+    for name in (*release.STATED, "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
     (tmp_path / "kept").write_text("1")
-    for words in ("init --quiet", "add kept", "commit --quiet -m first"):
+    for words in ("init --quiet", "add .", "commit --quiet -m first"):
         author = ("-c", "user.name=a", "-c", "user.email=a@b")
         run_program("git", *author, *words.split(), cwd=tmp_path)
     assert changed_files(tmp_path) == []
     (tmp_path / "kept").write_text("2")
     (tmp_path / "new").write_text("3")
     assert changed_files(tmp_path) == ["kept", "new"]
-    monkeypatch.setattr(release, "changed_files", lambda: changed_files(tmp_path))
-    monkeypatch.setattr(release, "revision", lambda: revision(tmp_path))
     expected = "git: 'kept', 'new' differ from the commit or are new; commit them first"
-    assert expected in release.release_problems()
+    assert expected in release.release_problems(tmp_path)
