@@ -322,11 +322,11 @@ def interval_chart(
         return chart.transform_filter(f"isValid(datum.{field})")
 
     axis = x_axis(title).axis(grid=False)  # lines would cross the numbers
-    label = chart.mark_text(align="left", x=0, yOffset=-16, fontSize=NAME_SIZE)
+    label = chart.mark_text(align="left", x=0, yOffset=-14, fontSize=NAME_SIZE)
     value = chart.mark_text(align="right", x="width", yOffset=-1, color=SOFT)
-    tick = known("line").mark_tick(color=INK, thickness=1.2, size=13, yOffset=13)
-    rule = known("low").mark_rule(strokeWidth=2, yOffset=13, y2Offset=13)
-    point = known("x").mark_point(opacity=1, yOffset=13)
+    tick = known("line").mark_tick(color=INK, thickness=1.2, size=13, yOffset=11)
+    rule = known("low").mark_rule(strokeWidth=2, yOffset=11, y2Offset=11)
+    point = known("x").mark_point(opacity=1, yOffset=11)
     return alt.layer(
         label.encode(alt.Text("name:N")),
         value.encode(alt.Text("text:N")),
