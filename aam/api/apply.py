@@ -123,9 +123,9 @@ def load_table(
         saved.profile.check_names(table_of_reads)
     if config.trim_primers:
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
-    study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
+    study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, from_model=True)
     if not knows_primers:
-        warn_of_primers(study.table, of_model=True)
+        warn_of_primers(study.table, from_model=True)
     warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
         read = study.metadata, study.table.sample_ids
@@ -147,7 +147,7 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 def _counted(study: Study, unseen: int = 0) -> str:
     """Say how many samples of a file are predicted, and why others are not."""
-    every, selection = len(study.selection.of_file), study.selection
+    every, selection = len(study.selection.file_samples), study.selection
     text = f"{every} samples, {len(study.table) - unseen} of them predicted"
     if unseen:
         text += f", {unseen} empty because more than {MOST_UNSEEN:.0%} of their reads are unknown"

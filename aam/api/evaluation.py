@@ -19,7 +19,7 @@ from aam.api.memory import inputs_of, options_with
 from aam.api.samples import MIXTURES, PICTURE, SAMPLES, check_study, write_check
 from aam.api.training import choose_folds, load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig, TargetConfig
-from aam.data.checks import warn_of_values
+from aam.data.checks import warn_of_single_samples, warn_of_values
 from aam.data.memory import MetadataLike, TableLike
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import MetadataColumns, Study, make_study
@@ -246,9 +246,7 @@ def _group_column(
             return None
         says = "groups are those of %r, as in training; --group-column names another column"
         log.info(says, column)
-    if lacking := metadata.values(column, ids).count(None):
-        few = f"{lacking} of {len(ids)} samples have no value in --group-column {column}"
-        log.warning("warning: %s: %s; each counts as a group of its own", metadata.source, few)
+    warn_of_single_samples(metadata, column, ids)
     return column
 
 

@@ -104,28 +104,35 @@ def warn_of_values(
 
     Values may be classes, groups or folds, each of the column of that name.
     """
-    divided, found = [*filter(None, (group, fold))], []
-    for name in dict.fromkeys([*classes, *divided]):
+    split_columns, warnings = [*filter(None, (group, fold))], []
+    for name in dict.fromkeys([*classes, *split_columns]):
         if pairs := [shown(values) for values in metadata.spellings(name)]:
-            what = "groups" if name == group else "folds" if name == fold else "classes"
-            leaks = "; if they are one, it is in several subsets and leaks" * (name in divided)
+            kind = "groups" if name == group else "folds" if name == fold else "classes"
+            leak = "; if they are one, it is in several subsets and leaks" * (name in split_columns)
             more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
             listed = " and ".join(pairs[:MOST_PAIRS]) + more
-            found.append(f"{listed} in {name!r} are different {what}{leaks}")
+            warnings.append(f"{listed} in {name!r} are different {kind}{leak}")
         if name in classes and (reason := metadata.not_read(name)):
-            found.append(f"column {name!r} {reason}; each value is a class")
-    for name in dict.fromkeys([*columns, *divided]):
+            warnings.append(f"column {name!r} {reason}; each value is a class")
+    for name in dict.fromkeys([*columns, *split_columns]):
         # Words of a blank column are values, as its file or the caller says.
         if name not in metadata.blank and (doubtful := metadata.doubtful(name)):
             listed = f"{shown(doubtful)} in {name!r}"
-            found.append(f"{listed} may mean a missing value; if so, pass --missing-values")
+            warnings.append(f"{listed} may mean a missing value; if so, pass --missing-values")
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.cells(name) if is_number(cell)})
         if name not in classes and len(numbers) == 2:
-            two = f"{name!r} contains only {numbers[0]:g} and {numbers[1]:g}"
-            found.append(f"{two} and is predicted as a number; --classifier makes classes")
-    for sentence in found:
-        log.warning("warning: %s: %s", metadata.source, sentence)
+            values = f"{name!r} contains only {numbers[0]:g} and {numbers[1]:g}"
+            warnings.append(f"{values} and is predicted as a number; --classifier makes classes")
+    for warning in warnings:
+        log.warning("warning: %s: %s", metadata.source, warning)
+
+
+def warn_of_single_samples(metadata: Metadata, group: str, ids: Ids) -> None:
+    """Warn of samples without a value in the column of groups."""
+    if number := metadata.values(group, ids).count(None):
+        text = "warning: %s: %d of %d samples have no value in --group-column %s; each counts as a "
+        log.warning(text + "group of its own", metadata.source, number, len(ids), group)
 
 
 def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: DataConfig) -> None:
@@ -145,23 +152,25 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
         values = pd.Series(metadata.values(name, ids), dtype=object)
         is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
         is_real |= bool(metadata.decimal_commas(name))
-        divided = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
-        if is_real or not LEAST_DONORS <= values.nunique() < len(divided.drop_duplicates()):
+        pairs = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
+        if is_real or not LEAST_DONORS <= values.nunique() < len(pairs.drop_duplicates()):
             continue
         nearest = nearest_samples(table.counts[rows] > 0) if nearest is None else nearest
         # Samples whose nearest sample has the same value, compared with chance.
         sizes = values.map(values.value_counts())
-        same = (values == values.to_numpy()[nearest])[sizes > 1].mean()
+        share = (values == values.to_numpy()[nearest])[sizes > 1].mean()
         chance = (sizes[sizes > 1] - 1).mean() / max(len(values) - 1, 1)
-        lifts[name] = same / chance if same >= LEAST_SHARE else 0.0
+        lifts[name] = share / chance if share >= LEAST_SHARE else 0.0
     name = max(lifts, key=lifts.__getitem__, default="")
     if lifts.get(name, 0) < LEAST_LIFT:
         return
     number = len({*metadata.values(name, table.sample_ids)} - {None})
-    few = f"{len(table)} samples have {number} values in {name!r} and no --group-column is given"
-    why = "Samples with the same value are similar, so the value may name the donor, and the model"
-    remedy = f"--group-column {name} keeps the samples of a donor together"
-    log.warning("warning: %s. %s is then tested on donors that it knows; %s", few, why, remedy)
+    log.warning(
+        "warning: %d samples have %d values in %r and no --group-column is given. Samples with the "
+        "same value are similar, so the value may name the donor, and the model is then tested on "
+        "donors that it knows; --group-column %s keeps the samples of a donor together",
+        *(len(table), number, name, name),
+    )
 
 
 def nearest_samples(presence: csr_array | csr_matrix) -> Ints:
@@ -180,14 +189,14 @@ def warn_of_reads(table: AmpliconTable) -> None:
     if len(depths) < LEAST_DONORS:
         return
     middle, largest = float(np.median(depths)), int(reads.max(initial=0))
-    rich = np.median(np.diff(table.counts.indptr)) >= LEAST_MEDIAN_LOG**2
+    is_rich = np.median(np.diff(table.counts.indptr)) >= LEAST_MEDIAN_LOG**2
     reason = ""
     if depths.max() - depths.min() <= SAME_DEPTH * middle:
         scaled = "they were rarefied, or scaled to one sum (counts per million, shares)"
         reason = f"all samples have {middle:,.0f} reads; {scaled}"
     elif middle > MOST_READS:
         reason = f"half of the samples have {middle:,.0f} reads, more than any sequencer gives"
-    elif largest <= LARGEST_LOG and rich and np.median(reads) >= LEAST_MEDIAN_LOG:
+    elif largest <= LARGEST_LOG and is_rich and np.median(reads) >= LEAST_MEDIAN_LOG:
         reason = f"no ASV has more than {largest} reads in a sample; the counts may be logarithms"
     if reason:
         log.warning("warning: %s. Pass the reads as they were counted", reason)
@@ -230,9 +239,9 @@ class RegionProfile:
         if any(map(first_not_dna, sequences)):
             return profile
         starts = _starts(sequences)
-        seen = np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
-        total = seen.sum(axis=1, keepdims=True)
-        np.divide(seen, total, out=frequencies, where=total > 0)
+        counts = np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
+        total = counts.sum(axis=1, keepdims=True)
+        np.divide(counts, total, out=frequencies, where=total > 0)
         likelihood = np.array(profile._likelihood(starts).mean())
         return cls(np.quantile([*map(len, sequences)], QUANTILES), frequencies, likelihood, hashes)
 
@@ -248,21 +257,21 @@ class RegionProfile:
         if self.has_sequences == bool(table.sequences) or not table.feature_ids:
             return
         if self.has_sequences:
-            named = f"this table has names such as {table.feature_ids[0][:60]!r}"
+            names = f"this table has names such as {table.feature_ids[0][:60]!r}"
             remedy = "pass their --sequences"
-            raise InputError(f"the model knows ASVs by their sequence, and {named}; {remedy}")
+            raise InputError(f"the model knows ASVs by their sequence, and {names}; {remedy}")
         are_ids = not self.flags(table.feature_ids)["unseen"].all()
         remedy = "leave --sequences out" if are_ids else "pass a table with the names of training"
-        problem = "the model knows features by name, and this table has sequences"
-        raise InputError(f"{problem}; {remedy}, or train on a table of sequences")
+        fault = "the model knows features by name, and this table has sequences"
+        raise InputError(f"{fault}; {remedy}, or train on a table of sequences")
 
     def _likelihood(self, starts: Tokens) -> Floats:
         """Mean log-likelihood per base of each row; 0 for a row without a known base."""
-        total, known = np.zeros(len(starts)), ((starts >= A) & (starts <= T)).sum(axis=1)
+        total, bases = np.zeros(len(starts)), ((starts >= A) & (starts <= T)).sum(axis=1)
         for at, shares in enumerate((1 - ERROR_RATE) * self.frequencies + ERROR_RATE / 4):
             # The first and last two tokens are padding, an unknown base and the mask.
             total += np.array([0, *np.log(shares), 0, 0])[starts[:, at]]
-        return np.asarray(total / np.maximum(known, 1))
+        return np.asarray(total / np.maximum(bases, 1))
 
     @property
     def holds_primer(self) -> bool:
@@ -288,9 +297,9 @@ class RegionProfile:
         if self.has_sequences and not any(map(first_not_dna, sequences)):
             lengths, least = np.array([*map(len, sequences)]), self.log_likelihood - MISFIT
             shortest, *_, longest = self.length_quantiles
-            both = (_starts(sequences, other_strand) for other_strand in (False, True))
+            strands = (_starts(sequences, other_strand) for other_strand in (False, True))
             flags["length"] = (lengths < shortest) | (lengths > longest)
-            fits, other_fits = (self._likelihood(x) > least for x in both)
+            fits, other_fits = (self._likelihood(starts) > least for starts in strands)
             flags["reversed"], flags["elsewhere"] = ~fits & other_fits, ~fits & ~other_fits
         return flags
 
@@ -307,8 +316,8 @@ class RegionProfile:
         """Write a sentence for each way in which the reads of a table differ from training."""
         shares = self.shares_of_samples(table)
         mean = {name: np.average(shares[name], weights=table.depths) for name in kinds}
-        found = [name for name, share in mean.items() if share > MOST_OF_TABLE[name]]
-        return [f"{mean[x]:.0%} of the reads {'; '.join(UNLIKE[x])}" for x in found]
+        kinds = [name for name, share in mean.items() if share > MOST_OF_TABLE[name]]
+        return [f"{mean[x]:.0%} of the reads {'; '.join(UNLIKE[x])}" for x in kinds]
 
     def compare_samples(self, table: AmpliconTable) -> tuple[str, ...]:
         """Note for each sample of a table how its reads differ from training, or ''.
@@ -336,19 +345,19 @@ class RegionProfile:
         shape.
         """
         shapes = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": ()}
-        found = {name: array.shape for name, array in arrays.items()}
-        if len(found.pop("hashes", ())) != 1 or found != shapes:
-            raise InputError(f"the model's region profile is damaged: its arrays are {found}")
+        actual = {name: array.shape for name, array in arrays.items()}
+        if len(actual.pop("hashes", ())) != 1 or actual != shapes:
+            raise InputError(f"the model's region profile is damaged: its arrays are {actual}")
         profile = cls(**{**arrays, "hashes": arrays["hashes"].view(np.uint64)})
         lengths, shares = profile.length_quantiles, profile.frequencies
-        wrong = {
+        faults = {
             "types": {str(array.dtype) for array in arrays.values()} != {"float64", "int64"},
             "hashes": (profile.hashes[:-1] > profile.hashes[1:]).any(),
             "length_quantiles": lengths[0] < 0 or (np.diff(lengths, append=MOST_BASES) < 0).any(),
             "frequencies": (shares < 0).any() or not np.allclose(shares.sum(axis=1), 1),
             "log_likelihood": not math.log(ERROR_RATE / 4) <= profile.log_likelihood <= 0,
         }
-        if parts := [name for name, is_wrong in wrong.items() if is_wrong]:
+        if parts := [name for name, is_faulty in faults.items() if is_faulty]:
             raise InputError(f"the model's region profile is damaged: {shown(parts)}")
         return profile
 
@@ -361,20 +370,20 @@ def _samples_that_share(table: AmpliconTable) -> Ints:
     present = table.counts.copy()
     present.data = (table.counts.data >= LEAST_SHARED * depths).astype(np.uint8)
     present.eliminate_zeros()
-    both = block_array([[None, present], [present.T, None]], format="csr")
-    return np.asarray(connected_components(both, directed=False)[1][: len(table)])
+    graph = block_array([[None, present], [present.T, None]], format="csr")
+    return np.asarray(connected_components(graph, directed=False)[1][: len(table)])
 
 
 def _fit_each_other(table: AmpliconTable, rows: Ints, others: Ints) -> bool:
     """Return whether most reads of some samples fit the profile of the ASVs of others, and theirs
     fit that of the former.
     """
-    for of_profile, of_reads in ((rows, others), (others, rows)):
-        part = table[of_reads]
-        known = [table.sequences[column] for column in table.columns_of(of_profile)]
-        shares = RegionProfile.fit(known).shares_of_samples(part)
-        odd = np.maximum(shares["elsewhere"] + shares["reversed"], shares["length"])
-        if np.average(odd, weights=part.depths) > 0.5:
+    for training_rows, tested_rows in ((rows, others), (others, rows)):
+        part = table[tested_rows]
+        sequences = [table.sequences[column] for column in table.columns_of(training_rows)]
+        shares = RegionProfile.fit(sequences).shares_of_samples(part)
+        unlike = np.maximum(shares["elsewhere"] + shares["reversed"], shares["length"])
+        if np.average(unlike, weights=part.depths) > 0.5:
             return False
     return True
 
@@ -383,29 +392,30 @@ def other_region(table: AmpliconTable) -> Bools:
     """Return which samples share no ASV with most others and are of another region, strand or
     length, [N]; groups of at least `LEAST_OF_REGION` samples count. None without sequences.
     """
-    other = np.zeros(len(table), bool)
+    is_other = np.zeros(len(table), bool)
     if not table.sequences:
-        return other
+        return is_other
     part = _samples_that_share(table)
     sizes = np.bincount(part)
     largest = np.flatnonzero(part == sizes.argmax())
     for number in np.flatnonzero(sizes >= LEAST_OF_REGION):
         rows = np.flatnonzero(part == number)
         if number != sizes.argmax() and not _fit_each_other(table, largest, rows):
-            other[rows] = True
-    return other
+            is_other[rows] = True
+    return is_other
 
 
 def warn_of_regions(table: AmpliconTable) -> None:
     """Warn of samples whose reads are of two regions, or of both strands."""
-    other = other_region(table)
-    if not other.any():
+    is_other = other_region(table)
+    if not is_other.any():
         return
-    few, first = f"{other.sum()} of {len(table)} samples", table.sample_ids[int(other.argmax())]
-    found = f"{few}, such as {first!r}, share no ASV with the others and look like another region"
-    why = "a model tells them apart by their primers alone"
-    remedy = "train on one region, or name the column of the studies with --study-column"
-    log.warning("warning: %s, strand or length; %s; %s", found, why, remedy)
+    log.warning(
+        "warning: %d of %d samples, such as %r, share no ASV with the others and look like another "
+        "region, strand or length; a model tells them apart by their primers alone; train on one "
+        "region, or name the column of the studies with --study-column",
+        *(is_other.sum(), len(table), table.sample_ids[int(is_other.argmax())]),
+    )
 
 
 def mismatches(tokens: Tokens, primer: str) -> npt.NDArray[np.int8]:
@@ -423,57 +433,57 @@ def find_primers(sequences: Sequence[str]) -> tuple[Ints, Ints]:
     """Find the primers at the two ends of sequences, as places in `PRIMERS` (-1 for none), and the
     bases to cut there, both [2, F].
     """
-    found, cut = np.full((2, len(sequences)), -1), np.zeros((2, len(sequences)), np.int64)
+    primers, bases = np.full((2, len(sequences)), -1), np.zeros((2, len(sequences)), np.int64)
     for end in (0, 1):
         starts = _starts(sequences, other_strand=bool(end))
         for number, primer in enumerate(PRIMERS.values()):
             misses = mismatches(starts[:, : SPACER + len(primer)], primer)
-            fits = (misses.min(axis=1) <= MISMATCHES) & (found[end] < 0)
-            found[end, fits] = number
-            cut[end, fits] = misses[fits].argmin(axis=1) + len(primer)
-    return found, cut
+            fits = (misses.min(axis=1) <= MISMATCHES) & (primers[end] < 0)
+            primers[end, fits] = number
+            bases[end, fits] = misses[fits].argmin(axis=1) + len(primer)
+    return primers, bases
 
 
 def without_primers(table: AmpliconTable) -> AmpliconTable:
     """Cut primers from ASVs; those that become identical are merged and their reads added."""
-    found, cut = find_primers(table.sequences)
-    ends = zip(table.sequences, *cut.tolist(), strict=True)
-    short = [bases[start : len(bases) - end] or bases for bases, start, end in ends]
-    log.info("primers cut from %d of %d ASVs", (found >= 0).any(axis=0).sum(), len(short))
-    return make_table(table.counts, table.sample_ids, table.feature_ids, short)
+    primers, bases = find_primers(table.sequences)
+    ends = zip(table.sequences, *bases.tolist(), strict=True)
+    trimmed = [dna[start : len(dna) - end] or dna for dna, start, end in ends]
+    log.info("primers cut from %d of %d ASVs", (primers >= 0).any(axis=0).sum(), len(trimmed))
+    return make_table(table.counts, table.sample_ids, table.feature_ids, trimmed)
 
 
-def describe_primers(table: AmpliconTable, of_model: bool) -> str:
+def describe_primers(table: AmpliconTable, from_model: bool) -> str:
     """Name the primers that reads still contain, and the number of reads; "" for few or none. For
     prediction with a model an option cuts them.
     """
-    found, _ = find_primers(table.sequences)
+    places, _ = find_primers(table.sequences)
     total = int(table.reads_of_asvs.sum())
-    reads = int(table.reads_of_asvs[: found.shape[1]][(found >= 0).any(axis=0)].sum())
+    reads = int(table.reads_of_asvs[: places.shape[1]][(places >= 0).any(axis=0)].sum())
     if reads <= MOST_WITH_PRIMER * total:
         return ""
-    times, primers = Counter(found[found >= 0].tolist()).most_common(), list(PRIMERS.items())
+    times, primers = Counter(places[places >= 0].tolist()).most_common(), list(PRIMERS.items())
     listed = ", ".join("{} ({}) in {} ASVs".format(*primers[at], asvs) for at, asvs in times)
     share = f"{reads:,} of {total:,} reads ({reads / total:.0%})"
-    cut = "pass --trim-primers, or cut" if of_model else "cut"
-    remedy = f"{cut} primers before denoising (cutadapt)"
+    advice = "pass --trim-primers, or cut" if from_model else "cut"
+    remedy = f"{advice} primers before denoising (cutadapt)"
     return f"{share} still contain a primer: {listed}; {remedy}"
 
 
-def warn_of_primers(table: AmpliconTable, of_model: bool) -> None:
+def warn_of_primers(table: AmpliconTable, from_model: bool) -> None:
     """Warn of the primers of `describe_primers`."""
-    if primers := describe_primers(table, of_model):
+    if primers := describe_primers(table, from_model):
         log.warning("warning: %s", primers)
 
 
 def fit_length(
-    table: AmpliconTable, max_bp: int | None, trimmed: bool, of_model: bool
+    table: AmpliconTable, max_bp: int | None, trimmed: bool, from_model: bool
 ) -> AmpliconTable:
     """Return the table of `aam.data.table.fit_length`; where ASVs are too long because of primers,
     `InputError` names these.
     """
-    long = int((table.lengths > (max_bp or np.inf)).sum())
-    if long and not trimmed and (primers := describe_primers(table, of_model)):
-        few = f"{long} of {len(table.sequences)} ASVs are longer than {max_bp} nucleotides"
-        raise InputError(f"{few}, and {primers}")
-    return cut_to_length(table, max_bp, trimmed, of_model)
+    too_long = int((table.lengths > (max_bp or np.inf)).sum())
+    if too_long and not trimmed and (primers := describe_primers(table, from_model)):
+        fault = f"{too_long} of {len(table.sequences)} ASVs are longer than {max_bp} nucleotides"
+        raise InputError(f"{fault}, and {primers}")
+    return cut_to_length(table, max_bp, trimmed, from_model)

@@ -54,8 +54,8 @@ def rarefied_row(table: AmpliconTable, row: int, depth: int, seed: int, epoch: i
     """
     columns, values = table.row(row)
     rarefied = rarefy(values, depth, next_generator(seed, "rarefy", epoch, table.sample_ids[row]))
-    kept = np.flatnonzero(rarefied)
-    return columns[kept], rarefied[kept]
+    nonzero = np.flatnonzero(rarefied)
+    return columns[nonzero], rarefied[nonzero]
 
 
 def matrix_of(rows: Sequence[RarefiedRow], width: int) -> sparse.csr_matrix:
@@ -126,6 +126,7 @@ def choose_depth(
     depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: no sample reaches that.
     """
     reads = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    # The depth that 90 % of a group of samples reach, by the name of the group.
     candidates: dict[str, int] = {"all samples": sorted(reads.values())[len(reads) // 10]}
     trained = set(reads if training is None else training)
     for column, class_of in classes.items():
@@ -134,26 +135,27 @@ def choose_depth(
             label = class_of[name]
             if label is not None and name in trained:
                 members.setdefault(label, []).append(depth)
-        for label, own in members.items():
-            of_class = f"of class {label!r} of {column!r}"
-            if len(own) >= SMALLEST_CLASS:
-                candidates[f"the training samples {of_class}"] = sorted(own)[len(own) // 10]
-            elif len(reads) < FEW_SAMPLES and len(own) > 1:
-                candidates[f"the training samples, and two {of_class}"] = sorted(own)[-2]
-    decided_by = min(candidates, key=candidates.__getitem__)
-    keeping, deepest, every = candidates[decided_by], max(reads.values()), candidates["all samples"]
+        for label, depths in members.items():
+            name = f"of class {label!r} of {column!r}"
+            if len(depths) >= SMALLEST_CLASS:
+                candidates[f"the training samples {name}"] = sorted(depths)[len(depths) // 10]
+            elif len(reads) < FEW_SAMPLES and len(depths) > 1:
+                candidates[f"the training samples, and two {name}"] = sorted(depths)[-2]
+    group = min(candidates, key=candidates.__getitem__)
+    limit, deepest, limit_of_all = candidates[group], max(reads.values()), candidates["all samples"]
     if deepest < LOWEST_DEPTH:
-        problem = f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth"
-        hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
+        fault = f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth"
+        hint = f"; 90 % of {group} have {limit} or more" if limit > 0 else ""
         remedy = f"pass --rarefy-depth to use fewer{hint}"
-        raise InputError(f"{problem} (the deepest has {deepest}); {remedy}")
-    if keeping < LOWEST_DEPTH:
-        reason = f"the smallest automatic depth, though 90 % of {decided_by} reach only {keeping}"
+        raise InputError(f"{fault} (the deepest has {deepest}); {remedy}")
+    if limit < LOWEST_DEPTH:
+        reason = f"the smallest automatic depth, though 90 % of {group} reach only {limit}"
         reason += "; pass --rarefy-depth to choose another"
     else:
-        reason = f"the largest that keeps 90 % of {decided_by}"
-        reason += f"; of all samples together it would be {every}" if keeping < every else ""
-    depth = max(keeping, LOWEST_DEPTH)
-    level = logging.INFO if keeping >= LOWEST_DEPTH else logging.WARNING
+        reason = f"the largest that keeps 90 % of {group}"
+        if limit < limit_of_all:
+            reason += f"; of all samples together it would be {limit_of_all}"
+    depth = max(limit, LOWEST_DEPTH)
+    level = logging.INFO if limit >= LOWEST_DEPTH else logging.WARNING
     log.log(level, "rarefaction depth: %d reads, %s", depth, reason)
     return depth

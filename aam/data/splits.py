@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.device.rng import generator
-from aam.errors import InputError, shown
+from aam.errors import InputError, problem, shown
 from aam.files.atomic import write_text
 from aam.io.ids import difference
 from aam.io.metadata import Metadata
@@ -98,8 +98,8 @@ class _Samples:
         if not ids:
             raise InputError("split: no samples to divide")
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        self.kind, own = ("samples", ids) if groups is None else ("groups", groups)
-        self.ids, self.groups = ([names[row] for row in order] for names in (ids, own))
+        self.kind, labels = ("samples", ids) if groups is None else ("groups", groups)
+        self.ids, self.groups = ([names[row] for row in order] for names in (ids, labels))
         self.strata, self.seed = _codes(strata, len(ids))[order], seed
 
     def parts(self, rows: Rows, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
@@ -110,8 +110,8 @@ class _Samples:
         two random groups then change places as long as that makes the parts' shares of all strata
         more even.
         """
-        own, strata = np.array(self.groups, dtype=object)[rows], self.strata[rows]
-        groups, row = np.unique(own, return_inverse=True)
+        labels, strata = np.array(self.groups, dtype=object)[rows], self.strata[rows]
+        groups, row = np.unique(labels, return_inverse=True)
         counts = np.zeros((len(groups), int(strata.max()) + 1))
         np.add.at(counts, (row, strata), 1)
         random = generator(self.seed, "split", *names)
@@ -126,39 +126,40 @@ class _Samples:
             np.add.at(excess, part, shares)
             for pair in random.integers(len(part), size=(SWAP_TRIALS, 2)):
                 places = part[pair]
-                moved = shares[pair[1]] - shares[pair[0]]
-                before, after = excess[places], excess[places] + [moved, -moved]
+                step = shares[pair[1]] - shares[pair[0]]
+                before, after = excess[places], excess[places] + [step, -step]
                 change = ((after**2 - before**2) / expected[places]).sum(axis=0)
                 if places[0] != places[1] and change.sum() < -1e-12:
                     part[pair], excess[places] = places[::-1], after
         return dict(zip(groups.tolist(), part.tolist(), strict=True))
 
-    def drawn(self, size: float, option: str, *names: str, kept: Collection[str] = ()) -> set[str]:
-        """Draw a share of the groups but `kept`: at least one if it is above 0, and never all."""
+    def draw(self, size: float, option: str, *names: str, apart: Collection[str] = ()) -> set[str]:
+        """Draw a share of the groups but those `apart`: one or more if it is above 0, never all."""
         if not 0 <= size < 1:
             raise InputError(f"{option} is {size}, expected a share from 0 to below 1")
-        rows = np.flatnonzero([group not in kept for group in self.groups])
+        rows = np.flatnonzero([group not in apart for group in self.groups])
         total = len({self.groups[row] for row in rows})
-        most = max(1, int(size * total + 0.5)) if size > 0 else 0
-        if most >= total:
-            problem = f"{option} {size} takes {most} of {total} {self.kind}"
+        number = max(1, int(size * total + 0.5)) if size > 0 else 0
+        if number >= total:
+            fault = f"{option} {size} takes {number} of {total} {self.kind}"
             remedy = f"pass a smaller {option}, 0 for none, or another --group-column"
-            raise InputError(f"split: {problem} and leaves none to train on; {remedy}")
-        part = self.parts(rows, [total - most, most], *names) if most else {}
+            fault += " and leaves none to train on"
+            raise InputError(problem("split", fault, remedy=remedy))
+        part = self.parts(rows, [total - number, number], *names) if number else {}
         return {group for group, place in part.items() if place == 1}
 
     def split(self, test: set[str], folds: dict[str, str], size: float) -> Split:
         """Make the split with the test groups `test`; draw validation from the other groups."""
         names = "validation", folds[min(test)] if folds else ""
         subset_of: dict[str, Subset] = dict.fromkeys(test, "test")
-        for group in self.drawn(size, "--validation-size", *names, kept=test):
+        for group in self.draw(size, "--validation-size", *names, apart=test):
             subset_of[group] = "validation"
         subsets = tuple(subset_of.get(group, "train") for group in self.groups)
         return Split(tuple(self.ids), subsets, tuple(folds.get(name, "") for name in self.groups))
 
-    def tested(self, fold: str, folds: dict[str, str], size: float) -> Split:
+    def split_of_fold(self, fold: str, folds: dict[str, str], size: float) -> Split:
         """Make the split that tests one of the `folds` of the groups."""
-        return self.split({group for group, own in folds.items() if own == fold}, folds, size)
+        return self.split({group for group, name in folds.items() if name == fold}, folds, size)
 
 
 def _codes(strata: Strata, n: int) -> Ints:
@@ -167,13 +168,14 @@ def _codes(strata: Strata, n: int) -> Ints:
         return np.zeros(n, dtype=np.int64)
     values: npt.NDArray[np.generic] = np.array(strata, dtype=object)
     if isinstance(strata, np.ndarray):
-        levels = np.unique(present := strata[~np.isnan(strata)])
+        numbers = strata[~np.isnan(strata)]
+        levels = np.unique(numbers)
         edges = levels[1:]
         if len(levels) > QUANTILES:
-            edges = np.quantile(present, np.arange(1, QUANTILES) / QUANTILES)
+            edges = np.quantile(numbers, np.arange(1, QUANTILES) / QUANTILES)
         values = np.where(np.isnan(strata), np.nan, np.searchsorted(edges, strata, side="right"))
-    codes, found = pd.factorize(values, sort=True)
-    return np.where(codes < 0, len(found), codes)
+    codes, labels = pd.factorize(values, sort=True)
+    return np.where(codes < 0, len(labels), codes)
 
 
 def make_split(
@@ -188,10 +190,10 @@ def make_split(
     Raises `InputError`: a share outside 0 to 1 or that leaves a subset empty, duplicate ids.
     """
     samples = _Samples(ids, groups, strata, seed)
-    return samples.split(samples.drawn(sizes[0], "--test-size", "test"), {}, sizes[1])
+    return samples.split(samples.draw(sizes[0], "--test-size", "test"), {}, sizes[1])
 
 
-def _part_of_group(groups: Iterable[str | None], parts: Iterable[str], what: str) -> dict[str, str]:
+def _part_of_group(groups: Iterable[str | None], parts: Iterable[str], kind: str) -> dict[str, str]:
     """Return the part of each group; refuse groups with samples in several parts."""
     parts_of: dict[str, set[str]] = {}
     for group, part in zip(groups, parts, strict=True):
@@ -199,9 +201,10 @@ def _part_of_group(groups: Iterable[str | None], parts: Iterable[str], what: str
             parts_of.setdefault(group, set()).add(part)
     if crossing := sorted(group for group, names in parts_of.items() if len(names) > 1):
         example = f"{crossing[0]!r} in {shown(sorted(parts_of[crossing[0]]))}"
-        problem = f"{len(crossing)} of {len(parts_of)} groups are in several {what}"
+        fault = f"{len(crossing)} of {len(parts_of)} groups are in several {kind}"
         remedy = "make the split with this --group-column, or by a column of whole groups"
-        raise InputError(f"split: {problem}: {shown(crossing)}, e.g. {example}; {remedy}")
+        fault += f": {shown(crossing)}, e.g. {example}"
+        raise InputError(problem("split", fault, remedy=remedy))
     return {group: min(names) for group, names in parts_of.items()}
 
 
@@ -220,13 +223,12 @@ def kfold(
     parts = [total // k + (fold < total % k) for fold in range(k)]
     part = samples.parts(np.arange(len(ids)), parts, "folds", k)
     folds = {group: str(place) for group, place in part.items()}
-    return [samples.tested(str(fold), folds, size) for fold in range(k)]
+    return [samples.split_of_fold(str(fold), folds, size) for fold in range(k)]
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     """Refuse a split with samples of a group in two subsets; `groups` maps sample id to group."""
-    own = map(groups.get, split.sample_ids)
-    _part_of_group(own, split.subsets, "subsets")
+    _part_of_group(map(groups.get, split.sample_ids), split.subsets, "subsets")
 
 
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
@@ -234,18 +236,20 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
 
     Raises `InputError`: the split does not name a sample, or a subset of it would be empty.
     """
-    wanted = set(sample_ids)
-    if absent := sorted(wanted.difference(split.sample_ids)):
-        listed = f"{shown(absent)}{difference(wanted, split.sample_ids)}"
-        problem = f"split: {len(absent)} of {len(wanted)} samples are not in it: {listed}"
-        raise InputError(f"{problem}; add them to split.tsv or make a new split")
+    samples = set(sample_ids)
+    if unknown := sorted(samples.difference(split.sample_ids)):
+        listed = f"{shown(unknown)}{difference(samples, split.sample_ids)}"
+        fault = f"{len(unknown)} of {len(samples)} samples are not in it: {listed}"
+        raise InputError(
+            problem("split", fault, remedy="add them to split.tsv or make a new split")
+        )
     rows = zip(split.sample_ids, split.subsets, split.folds, strict=True)
-    ids, subsets, folds = zip(*(row for row in rows if row[0] in wanted), strict=True)
+    ids, subsets, folds = zip(*(row for row in rows if row[0] in samples), strict=True)
     if empty := [subset for subset in SUBSETS if subset in {*split.subsets} - {*subsets}]:
         where = shown(empty) + (f" of fold {split.test_fold!r}" if split.test_fold else "")
-        problem = f"split: none of the {len(wanted)} samples is in the subset {where}"
+        fault = f"none of the {len(samples)} samples is in the subset {where}"
         remedy = "lower --rarefy-depth if it dropped them, or make a new split"
-        raise InputError(f"{problem}; {remedy}")
+        raise InputError(problem("split", fault, remedy=remedy))
     return Split(ids, subsets, folds)
 
 
@@ -332,16 +336,16 @@ def split_samples(
     if column is not None and metadata is not None:
         samples = _Samples(ids, groups, strata, seed)
         folds = _folds_of(metadata, column, samples)
-        present = sorted(set(folds.values()))
-        if not data.cv and data.test_fold not in present:
-            have = f"split: folds are {shown(present, 20)}"
-            raise InputError(f"{have}, expected --test-fold {data.test_fold!r} among them")
-        tested = present if data.cv else [str(data.test_fold)]
-        return tuple(samples.tested(fold, folds, size) for fold in tested)
+        names = sorted(set(folds.values()))
+        if not data.cv and data.test_fold not in names:
+            fault = f"folds are {shown(names, 20)}"
+            raise InputError(problem("split", fault, f"--test-fold {data.test_fold!r} among them"))
+        test_folds = names if data.cv else [str(data.test_fold)]
+        return tuple(samples.split_of_fold(fold, folds, size) for fold in test_folds)
     if data.cv is not None:
         return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
-    enough = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
-    share = DEFAULT_TEST_SHARE * enough if data.test_size is None else data.test_size
+    has_test = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
+    share = DEFAULT_TEST_SHARE * has_test if data.test_size is None else data.test_size
     return (make_split(ids, (share, size), seed, groups, strata),)
 
 
@@ -350,14 +354,16 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
     several, and a single fold.
     """
     values = metadata.values(column, samples.ids)
-    if missing := [name for name, fold in zip(samples.ids, values, strict=True) if fold is None]:
-        lacking = f"{len(missing)} of {len(values)} samples have no value in --cv or --split-column"
+    pairs = zip(samples.ids, values, strict=True)
+    if without_fold := [name for name, fold in pairs if fold is None]:
+        fault = f"{len(without_fold)} of {len(values)} samples have no value in --cv or "
+        fault += f"--split-column {column}: {shown(without_fold)}"
         remedy = "fill them in, leave these samples out, or name another column"
-        raise InputError(f"{metadata.source}: {lacking} {column}: {shown(missing)}; {remedy}")
+        raise InputError(problem(metadata.source, fault, remedy=remedy))
     folds = _part_of_group(samples.groups, map(str, values), "folds")
-    if len(present := set(folds.values())) < 2:
+    if len(names := set(folds.values())) < 2:
         remedy = "name another column by --cv or --split-column (unset, it is --study-column)"
-        raise InputError(f"split: all samples are in fold {shown(present)}; {remedy}")
+        raise InputError(problem("split", f"all samples are in fold {shown(names)}", remedy=remedy))
     return folds
 
 
@@ -378,83 +384,85 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     choices = [(selection.aligned or ids, size), (ids, size), (ids, 0.0)]
     if data.split is not None or fold_column(data) is not None:
         choices = choices[:1]
-    found, errors, chosen = tuple[Split, ...](), list[InputError](), choices[0]
+    splits, errors, choice = tuple[Split, ...](), list[InputError](), choices[0]
     for samples, validation_size in choices:
-        asked = replace(data, validation_size=validation_size)
+        options = replace(data, validation_size=validation_size)
         try:
-            drawn = split_samples(study.metadata, asked, samples, seed, selection)
-            found = tuple(restricted(split, ids) for split in drawn)
+            drawn = split_samples(study.metadata, options, samples, seed, selection)
+            splits = tuple(restricted(split, ids) for split in drawn)
         except InputError as error:
             errors.append(error)
             continue
-        chosen = samples, validation_size
-        if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in found):
+        choice = samples, validation_size
+        if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in splits):
             break
-    if not found:
+    if not splits:
         raise errors[0]
-    if chosen != choices[0]:
-        without = "" if chosen[1] or not size else ", without a validation subset"
-        says = "the split is drawn again for the %d samples that reach the depth%s"
-        log.info(says, len(ids), without)
+    if choice != choices[0]:
+        reason = "" if choice[1] or not size else ", without a validation subset"
+        text = "the split is drawn again for the %d samples that reach the depth%s"
+        log.info(text, len(ids), reason)
     if data.split is not None:
-        named = read_split(data.split).sample_ids
-        if absent := sorted(set(named).difference(selection.of_file)):
-            what = f"{len(absent)} of {len(named)} samples are not in the table: {shown(absent)}"
-            log.warning("warning: %s: %s", data.split, what)
+        names = read_split(data.split).sample_ids
+        if unknown := sorted(set(names).difference(selection.file_samples)):
+            text = "warning: %s: %d of %d samples are not in the table: %s"
+            log.warning(text, data.split, len(unknown), len(names), shown(unknown))
     elif all(x is None for x in (data.test_size, data.cv, data.split_column)):
-        tested = len(found[0].ids("test")) or "no"
-        says = "%s samples are held out as the test subset; --test-size sets its share, --cv tests"
-        log.info(f"{says} every sample", tested)
-    return found
+        number = len(splits[0].ids("test")) or "no"
+        text = "%s samples are held out as the test subset; --test-size sets its share, --cv tests"
+        log.info(f"{text} every sample", number)
+    return splits
 
 
 def _can_be_learned(split: Split, classes: Classes, by_folds: bool) -> bool:
     """Return whether every class has two training samples; without folds, the labels of test
     samples decide nothing.
     """
-    asked = split.sample_ids if by_folds else split.ids("train") + split.ids("validation")
-    return not _classes_of_few_samples(split, classes, asked)
+    ids = split.sample_ids if by_folds else split.ids("train") + split.ids("validation")
+    return not _classes_of_few_samples(split, classes, ids)
 
 
 def _classes_of_few_samples(
     split: Split, classes: Classes, ids: Iterable[str]
 ) -> dict[str, set[str]]:
     """The classes of the samples `ids` that have fewer than two training samples, by column."""
-    few = dict[str, set[str]]()
+    rare_classes = dict[str, set[str]]()
     for name, label_of in classes.items():
-        trained = Counter(map(label_of.get, split.ids("train")))
+        counts = Counter(map(label_of.get, split.ids("train")))
         labels = {label for label in map(label_of.get, ids) if label is not None}
-        if rare := {label for label in labels if trained[label] < 2}:
-            few[name] = rare
-    return few
+        if rare_labels := {label for label in labels if counts[label] < 2}:
+            rare_classes[name] = rare_labels
+    return rare_classes
 
 
 def classes_not_learned(splits: Sequence[Split], classes: Classes) -> dict[str, dict[str, str]]:
     """Classes that a split leaves too few training samples of, and the reason, by column."""
     reasons = dict[str, dict[str, str]]()
     for split in splits:
-        of_fold = f" where fold {split.test_fold} is held out" if split.test_fold else ""
+        fold = f" where fold {split.test_fold} is held out" if split.test_fold else ""
         for name, labels in _classes_of_few_samples(split, classes, split.sample_ids).items():
             for label in sorted(labels):
                 ids = [x for x in split.sample_ids if classes[name].get(x) == label]
-                few = f"has fewer than 2 training samples{of_fold} ({shown(ids)})"
-                reasons.setdefault(name, {}).setdefault(label, few)
+                reason = f"has fewer than 2 training samples{fold} ({shown(ids)})"
+                reasons.setdefault(name, {}).setdefault(label, reason)
     return reasons
 
 
 def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> list[str]:
     """Name samples with nearly the same reads that are both held out and learned from."""
-    found, pairs = [], nearly_identical(table)
+    sentences, pairs = [], nearly_identical(table)
     for split in splits:
         held_out = set(split.held_out)
-        across = [pair for pair in pairs if len(held_out.intersection(pair)) == 1]
-        if across:
-            number = len(held_out.intersection(name for pair in across for name in pair))
+        leaks = [pair for pair in pairs if len(held_out.intersection(pair)) == 1]
+        if leaks:
+            number = len(held_out.intersection(name for pair in leaks for name in pair))
             fold = f" of fold {split.test_fold}" * bool(split.test_fold)
-            reads = "have nearly the same reads as others that were learned from"
-            remedy = "one sample under two ids? give both the same value in --group-column"
-            found.append(f"{number} held-out samples{fold} {reads}: {shown(across[0])}; {remedy}")
-    return found
+            sentences.append(
+                f"{number} held-out samples{fold} have nearly the same reads as others that were "
+                f"learned from: {shown(leaks[0])}; one sample under two ids? give both the same "
+                "value in --group-column"
+            )
+    return sentences
 
 
 def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
@@ -469,17 +477,19 @@ def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
         entries.append(np.stack([np.full(len(top), row), columns[top], reads[top]]))
     rows, *counts = np.concatenate(entries, axis=1)
     _, key, times = np.unique(counts, axis=1, return_inverse=True, return_counts=True)
-    rare = times[key := key.ravel()] <= COMMON
-    places, shape = (rows[rare], key[rare]), (len(table), len(times))
-    has = csr_array((np.ones(rare.sum(), np.int8), places), shape=shape)
-    shared = (has @ has.T).tocoo()
-    near = (shared.data >= SHARED) & (shared.row < shared.col)
-    found = []
-    for pair in np.stack([shared.row[near], shared.col[near]], axis=1).tolist():
-        (columns, counted), (others, of_other) = map(table.row, pair)
-        _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
-        equal = counted[at][counted[at] == of_other[there]]
-        share = float(equal.sum()) / table.depths[pair].max()
-        if len(equal) >= EQUAL_ASVS and share >= EQUAL_SHARE:
-            found.append((table.sample_ids[pair[0]], table.sample_ids[pair[1]]))
-    return found
+    is_rare = times[key := key.ravel()] <= COMMON
+    places, shape = (rows[is_rare], key[is_rare]), (len(table), len(times))
+    incidence = csr_array((np.ones(is_rare.sum(), np.int8), places), shape=shape)
+    overlap = (incidence @ incidence.T).tocoo()
+    is_near = (overlap.data >= SHARED) & (overlap.row < overlap.col)
+    pairs = []
+    for first, second in np.stack([overlap.row[is_near], overlap.col[is_near]], axis=1).tolist():
+        (columns, reads), (other_columns, other_reads) = table.row(first), table.row(second)
+        _, here, there = np.intersect1d(
+            columns, other_columns, assume_unique=True, return_indices=True
+        )
+        equal_reads = reads[here][reads[here] == other_reads[there]]
+        share = float(equal_reads.sum()) / max(table.depths[first], table.depths[second])
+        if len(equal_reads) >= EQUAL_ASVS and share >= EQUAL_SHARE:
+            pairs.append((table.sample_ids[first], table.sample_ids[second]))
+    return pairs

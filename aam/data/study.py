@@ -23,7 +23,7 @@ from aam.data.splits import fold_column, split_samples
 from aam.data.table import deep_enough, excluded_ids, make_table, select_samples, without_samples
 from aam.data.targets import Covariates, Labels, LeftOut, classes_of_few_groups, without_classes
 from aam.data.tokens import encode
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems, problem, shown
 from aam.io.matrices import DistanceMatrix, Tile, read_distances
 from aam.io.metadata import Metadata, align
 from aam.io.phylogeny import Phylogeny, matched_tree
@@ -87,7 +87,7 @@ class Inputs:
     """Inputs of a study, from files or from memory: one table, or one for each of several studies,
     with the name of each (a single one may be called ''), the tree of each if it has one, distances
     in place of a tree, and metadata. The tables are without the samples `excluded`; where there are
-    some, `of_file` are all samples.
+    some, `file_samples` are all samples.
     """
 
     tables: tuple[AmpliconTable, ...]
@@ -96,23 +96,24 @@ class Inputs:
     matrix: DistanceMatrix | None = None
     metadata: Metadata | None = None
     excluded: tuple[str, ...] = ()
-    of_file: tuple[str, ...] = ()
+    file_samples: tuple[str, ...] = ()
 
     def without(self, path: Path | None) -> Inputs:
         """Leave out the samples that a file names, from every table that has them."""
-        every = tuple(name for table in self.tables for name in table.sample_ids)
-        if not (ids := excluded_ids(path, dict.fromkeys(every))):
+        samples = tuple(name for table in self.tables for name in table.sample_ids)
+        if not (ids := excluded_ids(path, dict.fromkeys(samples))):
             return self
         tables = tuple(without_samples(table, set(ids)) for table in self.tables)
-        if empty := [name for name, of in zip(self.names, tables, strict=True) if not len(of)]:
+        sizes = dict(zip(self.names, map(len, tables), strict=True))
+        if empty := [name for name, size in sizes.items() if size == 0]:
             raise InputError(f"{path}: names all samples of {shown(empty)}; leave some of them in")
-        return replace(self, tables=tables, excluded=ids, of_file=every)
+        return replace(self, tables=tables, excluded=ids, file_samples=samples)
 
     def checksums(self, options: Any) -> dict[str, str]:
         """SHA-256 of the table, tree and metadata of a study that `options` name as `IN_MEMORY`."""
         (table,), (tree,), metadata, digests = self.tables, self.trees, self.metadata, {}
-        counts, named = table.counts, (table.sample_ids, table.names)
-        parts: dict[str, Any] = {"table": (counts.indptr, counts.indices, counts.data, *named)}
+        counts, names = table.counts, (table.sample_ids, table.names)
+        parts: dict[str, Any] = {"table": (counts.indptr, counts.indices, counts.data, *names)}
         if tree is not None:
             parts["tree"] = tree.parent, tree.length, tree.tips
         if metadata is not None:
@@ -161,7 +162,7 @@ class Selection:
 
     Attributes
     ----------
-    of_file : tuple of str
+    file_samples : tuple of str
         Samples of the file, in its order.
     aligned : tuple of str
         Those of them that have all the metadata asked for, whatever their reads; splits divide
@@ -182,7 +183,7 @@ class Selection:
         Number of samples that have no target without the classes that are left out.
     """
 
-    of_file: tuple[str, ...] = ()
+    file_samples: tuple[str, ...] = ()
     aligned: tuple[str, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
     classes: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -197,19 +198,19 @@ class Selection:
         if not left_out:
             return self
         reasons, classes = dict(self.left_out), dict(self.classes)
-        for name, of_column in left_out.items():
-            reasons[name] = {**reasons.get(name, {}), **of_column}
+        for name, labels in left_out.items():
+            reasons[name] = {**reasons.get(name, {}), **labels}
             pairs = self.classes[name].items()
-            classes[name] = {x: None if label in of_column else label for x, label in pairs}
-        kept = tuple(
+            classes[name] = {x: None if label in labels else label for x, label in pairs}
+        aligned = tuple(
             name
             for name in self.aligned
             if self.has_numbers or any(class_of[name] is not None for class_of in classes.values())
         )
-        without_target = self.without_target + len(self.aligned) - len(kept)
-        classes = {name: {x: class_of[x] for x in kept} for name, class_of in classes.items()}
+        without_target = self.without_target + len(self.aligned) - len(aligned)
+        classes = {name: {x: class_of[x] for x in aligned} for name, class_of in classes.items()}
         return replace(
-            self, aligned=kept, classes=classes, left_out=reasons, without_target=without_target
+            self, aligned=aligned, classes=classes, left_out=reasons, without_target=without_target
         )
 
 
@@ -311,8 +312,8 @@ class Study:
             return self
         metadata = without_classes(self.metadata, left_out, self.table.sample_ids)
         selection = self.selection.without(left_out)
-        kept = set(selection.aligned)
-        study = self.at([name for name in self.table.sample_ids if name in kept])
+        aligned = set(selection.aligned)
+        study = self.at([name for name in self.table.sample_ids if name in aligned])
         return replace(study, metadata=metadata, selection=selection)
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
@@ -351,8 +352,8 @@ class Study:
         for rows, counts in self.table.blocks():
             depths = np.maximum(self.table.depths[rows], 1)
             share = np.repeat(self.depth / depths, np.diff(counts.indptr)) * counts.data
-            kept = (-np.expm1(-share), counts.indices, counts.indptr)
-            richness[rows] = sparse.csr_array(kept, counts.shape).sum(axis=1)
+            chances = (-np.expm1(-share), counts.indices, counts.indptr)
+            richness[rows] = sparse.csr_array(chances, counts.shape).sum(axis=1)
         return richness
 
     def rows(self, sample_ids: Sequence[str]) -> Ints:
@@ -436,55 +437,81 @@ def make_study(
     seed: int,
     columns: MetadataColumns = MetadataColumns(),
     training: Collection[str] | None = None,
-    of_model: bool = False,
+    from_model: bool = False,
 ) -> Study:
     """Join, align and cut inputs to the samples that reach the depth.
 
     `config` says how they are read; the files that it names are not. `max_bp` are the nucleotides
     of the longest ASV that is accepted; unset, any. `training` are the training samples; unset,
-    those of the splits that `config` asks for. `max_bp` and the depth may be those `of_model`, so
+    those of the splits that `config` asks for. `max_bp` and the depth may be those `from_model`, so
     that no message advises others.
 
     Raises `InputError`: ASVs that are too long, samples without metadata, a depth that none
     reaches, ASVs without a tip.
     """
-    problems, tables = Problems(), list[AmpliconTable]()
-    for table in inputs.tables:
-        with problems.collected():
-            tables.append(checks.fit_length(table, max_bp, config.trim, of_model))
-    problems.raise_if_any()
-    whole, origin = _joined(tables, inputs.names)
-    aligned, selection, metadata = _with_metadata(whole, inputs.metadata, columns, config)
-    if metadata is not None and selection.target and training is None and not of_model:
+    tables = _tables_of_length(inputs.tables, max_bp, config.trim, from_model)
+    joined, origin = _joined(tables, inputs.names)
+    aligned, selection, metadata = _with_metadata(joined, inputs.metadata, columns, config)
+    if metadata is not None and selection.target and training is None and not from_model:
         checks.warn_of_donors(aligned, metadata, columns.targets, config)
-    depth, ids = config.rarefy_depth, aligned.sample_ids
+    depth = config.rarefy_depth
+    if depth is None and selection.classes and training is None:
+        splits = split_samples(metadata, config, aligned.sample_ids, seed, selection)
+        training = {name for split in splits for name in split.ids("train")}
     if depth is None:
-        if selection.classes and training is None:
-            splits = split_samples(metadata, config, ids, seed, selection)
-            training = {name for split in splits for name in split.ids("train")}
         depth = choose_depth(aligned, selection.classes, training)
-    table, dropped = deep_enough(aligned, depth, of_model)
-    if not of_model:
-        checks.warn_of_primers(table, of_model)
+    table, dropped = deep_enough(aligned, depth, from_model)
+    if not from_model:
+        checks.warn_of_primers(table, from_model)
         checks.warn_of_regions(table)
     checks.warn_of_reads(aligned)
-    for name, class_of in selection.classes.items() if dropped else ():
-        totals, fewer = (Counter(class_of[x] or "" for x in names) for names in (ids, dropped))
-        lines = [f"{fewer[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(fewer)]
-        log.warning("dropped for too few reads, by %r: %s", name, ", ".join(lines))
-    kept = origin[[whole.row_of[name] for name in table.sample_ids]]
-    parts = _parts(table, kept, inputs, config)
-    matrix = None if inputs.matrix is None else inputs.matrix.select(table.sample_ids)
-    labels, selection = Labels.none(len(table)), replace(selection, dropped=dropped)
-    if inputs.excluded:
-        selection = replace(selection, of_file=inputs.of_file, excluded=inputs.excluded)
-    made = (table, depth, seed, config, labels, parts, kept)
-    study = Study(*made, matrix, metadata, selection)
+    _log_dropped_classes(selection, aligned.sample_ids, dropped)
+    file_samples = inputs.file_samples or selection.file_samples
+    selection = replace(
+        selection, dropped=dropped, file_samples=file_samples, excluded=inputs.excluded
+    )
+    origin = origin[[joined.row_of[name] for name in table.sample_ids]]
+    study = Study(
+        table=table,
+        depth=depth,
+        seed=seed,
+        config=config,
+        labels=Labels.none(len(table)),
+        parts=_parts(table, origin, inputs, config),
+        origin=origin,
+        matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
+        metadata=metadata,
+        selection=selection,
+    )
     if metadata is None or not columns.learned:
         return study
     # Samples below the depth may have been all of a group.
-    names = (metadata, [*selection.classes], table.sample_ids, config.column_of_class_groups)
-    return study.without_classes(classes_of_few_groups(*names))
+    group_column = config.column_of_class_groups
+    names, ids = [*selection.classes], table.sample_ids
+    return study.without_classes(classes_of_few_groups(metadata, names, ids, group_column))
+
+
+def _tables_of_length(
+    tables: Sequence[AmpliconTable], max_bp: int | None, trim: bool, from_model: bool
+) -> list[AmpliconTable]:
+    """Return tables of ASVs of at most `max_bp` nucleotides; `InputError` with those of others."""
+    problems, fitted = Problems(), list[AmpliconTable]()
+    for table in tables:
+        with problems.collected():
+            fitted.append(checks.fit_length(table, max_bp, trim, from_model))
+    problems.raise_if_any()
+    return fitted
+
+
+def _log_dropped_classes(
+    selection: Selection, sample_ids: Sequence[str], dropped: Collection[str]
+) -> None:
+    """Warn of the classes of the samples that were dropped."""
+    for name, class_of in selection.classes.items() if dropped else ():
+        totals = Counter(class_of[sample] or "" for sample in sample_ids)
+        counts = Counter(class_of[sample] or "" for sample in dropped)
+        lines = [f"{counts[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(counts)]
+        log.warning("dropped for too few reads, by %r: %s", name, ", ".join(lines))
 
 
 def _with_metadata(
@@ -494,13 +521,13 @@ def _with_metadata(
     column; warn of odd values, and of classes that are lost. Classes of too few groups are left out
     of the metadata.
     """
-    asked, every = [*columns.required, *columns.optional], table.sample_ids
+    required, samples = [*columns.required, *columns.optional], table.sample_ids
     if metadata is None:
-        if asked:
-            raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
-        return table, Selection(every, every), None
-    metadata.require(asked)
-    ids = align(metadata, every, columns.required, config.missing)
+        if required:
+            raise InputError(f"--metadata: not given, but columns {shown(required)} are asked for")
+        return table, Selection(samples, samples), None
+    metadata.require(required)
+    ids = align(metadata, samples, columns.required, config.missing)
     targets, classifier = columns.targets, columns.classifier
     names = [name for name in targets if classifier or metadata.kinds[name] != "numeric"]
     problems, group = Problems(), config.group_column
@@ -511,16 +538,15 @@ def _with_metadata(
                 metadata.numbers(name, ids)
     problems.raise_if_any()
     checks.warn_of_values(metadata, targets, names, group, fold_column(config))
-    if group is not None and (lacking := metadata.values(group, ids).count(None)):
-        few = f"{lacking} of {len(ids)} samples have no value in --group-column {group}"
-        log.warning("warning: %s: %s; each counts as a group of its own", metadata.source, few)
+    if group is not None:
+        checks.warn_of_single_samples(metadata, group, ids)
     for name in names:
-        for lost, samples in lost_classes(metadata, name, every, ids).items():
-            what = f"no sample of {name} {lost!r} is left: all {samples} lack other metadata"
-            log.warning("warning: %s", what)
+        for label, number in lost_classes(metadata, name, samples, ids).items():
+            text = "warning: no sample of %s %r is left: all %d lack other metadata"
+            log.warning(text, name, label, number)
     classes = {name: dict(zip(ids, metadata.values(name, ids), strict=True)) for name in names}
     target, has_numbers = targets[0] if targets else None, len(names) < len(set(targets))
-    selection = Selection(every, tuple(ids), {}, classes, target, has_numbers=has_numbers)
+    selection = Selection(samples, tuple(ids), {}, classes, target, has_numbers=has_numbers)
     if columns.learned:
         left_out = classes_of_few_groups(metadata, names, ids, config.column_of_class_groups)
         metadata, selection = without_classes(metadata, left_out, ids), selection.without(left_out)
@@ -546,12 +572,12 @@ def _parts(
 
 
 def lost_classes(
-    metadata: Metadata, name: str, every: Collection[str], kept: Sequence[str]
+    metadata: Metadata, name: str, samples: Collection[str], selected: Sequence[str]
 ) -> dict[str, int]:
-    """Count the samples of `every` by those classes of a column that no sample of `kept` has."""
-    counts = Counter(metadata.values(name, [sample for sample in every if sample in metadata]))
-    lost = sorted(filter(None, counts.keys() - set(metadata.values(name, kept))))
-    return {name: counts[name] for name in lost}
+    """Count the `samples` by those classes of a column that no sample of `selected` has."""
+    counts = Counter(metadata.values(name, [sample for sample in samples if sample in metadata]))
+    labels = sorted(filter(None, counts.keys() - set(metadata.values(name, selected))))
+    return {label: counts[label] for label in labels}
 
 
 def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
@@ -573,11 +599,12 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
     origin = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     if len(tables) == 1:
         return tables[0], origin
-    without = [name for name, table in zip(names, tables, strict=True) if not table.sequences]
-    if without and len(without) < len(names):
-        lacking = f"the features of {shown(without)} have no sequences, unlike other studies"
-        raise InputError(f"--table: {lacking}; pass tables whose feature ids are all of one kind")
-    if not without:
+    unnamed = [name for name, table in zip(names, tables, strict=True) if not table.sequences]
+    if unnamed and len(unnamed) < len(names):
+        fault = f"the features of {shown(unnamed)} have no sequences, unlike other studies"
+        remedy = "pass tables whose feature ids are all of one kind"
+        raise InputError(problem("--table", fault, remedy=remedy))
+    if not unnamed:
         profile = checks.RegionProfile.fit(tables[0].sequences)
         for name, table in zip(names[1:], tables[1:], strict=True):
             for sentence in profile.compare(table, ("reversed", "elsewhere")):
@@ -588,6 +615,6 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
     samples = [name if times[name] == 1 else f"{study}/{name}" for study, name in pairs]
     counts = sparse.csr_array(sparse.block_diag([table.counts for table in tables], format="csr"))
     ids = [name for table in tables for name in table.names]
-    joined = make_table(counts, samples, ids, () if without else ids)
+    joined = make_table(counts, samples, ids, () if unnamed else ids)
     log.info("%d studies: %d samples, %d distinct ASVs", len(tables), *joined.shape)
     return joined, origin

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems, problem, shown
 from aam.files.atomic import read_bytes
 from aam.io.headers import is_id_header
 from aam.io.ids import difference
@@ -43,21 +43,21 @@ def make_table(
     if merged and not merge:
         pairs = ((ids[name], feature) for name, feature in zip(names, feature_ids, strict=True))
         pair = next(pair for pair in pairs if pair[0] != pair[1])
-        problem = f"{merged} of {len(names)} features have the sequence of another feature"
+        fault = f"{merged} of {len(names)} features have the sequence of another feature"
         remedy = "pass --trim to merge features of one sequence"
-        raise InputError(f"{problem}, such as {shown(pair)}; {remedy}")
+        raise InputError(f"{fault}, such as {shown(pair)}; {remedy}")
     if merged:
         log.info("merged %d ASVs of the same sequence as another", merged)
     data = counts.data.astype(np.uint64 if merged else counts.dtype)
     # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
     ends, columns = counts.indptr.astype(np.int32), column_of.astype(np.int32)[counts.indices]
-    whole = csr_array((data, columns, ends), shape=(counts.shape[0], len(keys)))
-    whole.sum_duplicates()
-    if (largest := int(whole.data.max(initial=0))) > MAX_COUNT:
-        problem = f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}"
-        raise InputError(problem)
-    stored, features = whole.astype(np.min_scalar_type(largest)), tuple(map(ids.__getitem__, keys))
-    return AmpliconTable(stored, tuple(sample_ids), features, tuple(keys) if sequences else ())
+    reads = csr_array((data, columns, ends), shape=(counts.shape[0], len(keys)))
+    reads.sum_duplicates()
+    if (largest := int(reads.data.max(initial=0))) > MAX_COUNT:
+        fault = f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}"
+        raise InputError(fault)
+    reads, features = reads.astype(np.min_scalar_type(largest)), tuple(ids[key] for key in keys)
+    return AmpliconTable(reads, tuple(sample_ids), features, tuple(keys) if sequences else ())
 
 
 def _sequences(
@@ -69,24 +69,24 @@ def _sequences(
     Raises `InputError`: some features have a sequence and others do not.
     """
     if fasta is not None:
-        if missing := [name for name in feature_ids if name not in sequence_of]:
-            few = f"no sequence for {len(missing)} of the {len(feature_ids)} features of {source}"
-            listed = f"{shown(missing)}{difference(feature_ids, fasta_ids(fasta))}"
+        if unnamed := [name for name in feature_ids if name not in sequence_of]:
+            fault = f"no sequence for {len(unnamed)} of the {len(feature_ids)} features of {source}"
+            listed = f"{shown(unnamed)}{difference(feature_ids, fasta_ids(fasta))}"
             remedy = "pass the --sequences that belong to this table"
-            raise InputError(f"{fasta}: {few}: {listed}; {remedy}")
+            raise InputError(problem(fasta, f"{fault}: {listed}", remedy=remedy))
         return [sequence_of[name] for name in feature_ids]
-    wrong = [name for name in feature_ids if not is_sequence(name)]
-    if not wrong:
+    names = [name for name in feature_ids if not is_sequence(name)]
+    if not names:
         return clean(feature_ids)
-    aligned = any(is_sequence(re.sub("[-.]", "", name)) for name in wrong)
-    if len(wrong) == len(feature_ids) and not aligned:
-        named = f"feature ids such as {wrong[0][:60]!r}"
-        log.info("%s: %s are not DNA, so features are known by their ids", source, named)
+    are_aligned = any(is_sequence(re.sub("[-.]", "", name)) for name in names)
+    if len(names) == len(feature_ids) and not are_aligned:
+        text = "%s: feature ids such as %r are not DNA, so features are known by their ids"
+        log.info(text, source, names[0][:60])
         return []
-    few = f"{len(wrong)} of {len(feature_ids)} feature ids are not DNA of {LEAST_DNA} letters"
+    fault = f"{len(names)} of {len(feature_ids)} feature ids are not DNA of {LEAST_DNA} letters"
     remedy = "pass sequences without gaps with --sequences rep-seqs.fasta|.qza"
-    rows = "where samples are in rows, head their column sample-id"
-    raise InputError(f"{source}: {few} or more: {shown(wrong)}; {remedy}; {rows}")
+    remedy += "; where samples are in rows, head their column sample-id"
+    raise InputError(problem(source, f"{fault} or more: {shown(names)}", remedy=remedy))
 
 
 def read_table(
@@ -126,40 +126,41 @@ def table_of_counts(
     `read_table`.
     """
     names = (*raw.sample_ids, *raw.feature_ids)
-    of_name = {} if sequences is None else read_fasta(sequences, names)
-    is_asv = is_sequence if sequences is None else of_name.__contains__
+    sequence_of = {} if sequences is None else read_fasta(sequences, names)
+    is_asv = is_sequence if sequences is None else sequence_of.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
-        turned = "samples are in rows and features in columns; the table was transposed"
-        log.info("%s: %s", source, turned)
+        text = "%s: samples are in rows and features in columns; the table was transposed"
+        log.info(text, source)
         raw = AmpliconTable(csr_array(raw.counts.T), raw.feature_ids, raw.sample_ids)
-    found = _sequences(raw.feature_ids, source, sequences, of_name) if need_sequences else ()
+    dna = _sequences(raw.feature_ids, source, sequences, sequence_of) if need_sequences else ()
     problems = Problems()
     with problems.collected():
-        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, found, merge)
-    raise InputError(*(f"{source}: {problem}" for problem in problems.messages))
+        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, dna, merge)
+    raise InputError(*(problem(source, message) for message in problems.messages))
 
 
 def fit_length(
-    table: AmpliconTable, max_bp: int | None, trimmed: bool = False, of_model: bool = False
+    table: AmpliconTable, max_bp: int | None, trimmed: bool = False, from_model: bool = False
 ) -> AmpliconTable:
     """Return a table of ASVs of at most `max_bp` nucleotides: longer ones are cut if `trimmed`, and
     those that become identical are merged and their reads added.
 
-    Raises `InputError` for longer ones otherwise; where `max_bp` is `of_model`, no option changes
+    Raises `InputError` for longer ones otherwise; where `max_bp` is `from_model`, no option changes
     it.
     """
-    long = table.lengths[table.lengths > (max_bp or np.inf)]
-    if max_bp is None or not len(long):
+    too_long = table.lengths[table.lengths > (max_bp or np.inf)]
+    if max_bp is None or not len(too_long):
         return table
     if trimmed:
-        cut = [sequence[:max_bp] for sequence in table.sequences]
-        return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
-    limit, remedy = f"--max-bp {max_bp}", f", or --max-bp {long.max()}"
-    if of_model:
+        beginnings = [sequence[:max_bp] for sequence in table.sequences]
+        return make_table(table.counts, table.sample_ids, table.feature_ids, beginnings)
+    longest = too_long.max()
+    limit, remedy = f"--max-bp {max_bp}", f", or --max-bp {longest}"
+    if from_model:
         limit, remedy = f"the model's {max_bp}", ""
-    few = f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit}"
-    longest = f"the longest has {long.max()} nucleotides"
-    raise InputError(f"{few}, {longest}; pass --trim to cut them to {max_bp}{remedy}")
+    fault = f"{len(too_long)} of {len(table.sequences)} ASVs are longer than {limit}"
+    fault += f", the longest has {longest} nucleotides"
+    raise InputError(f"{fault}; pass --trim to cut them to {max_bp}{remedy}")
 
 
 def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
@@ -179,10 +180,10 @@ def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, .
     names = list(dict.fromkeys(filter(None, lines)))
     if names and names[0] not in sample_ids and is_id_header(names[:1]):
         names = names[1:]
-    if absent := [name for name in names if name not in sample_ids]:
-        few = f"{len(absent)} of {len(names)} ids are no samples of the table: {shown(absent)}"
-        remedy = "expected one sample id a line"
-        raise InputError(f"{path}: {few}{difference(names, sample_ids)}; {remedy}")
+    if unknown := [name for name in names if name not in sample_ids]:
+        fault = f"{len(unknown)} of {len(names)} ids are no samples of the table: {shown(unknown)}"
+        fault += difference(names, sample_ids)
+        raise InputError(problem(path, fault, remedy="expected one sample id a line"))
     if len(names) == len(sample_ids):
         raise InputError(f"{path}: names all {len(names)} samples; leave some of them in")
     log.info("--exclude: %d of %d samples are left out", len(names), len(sample_ids))
@@ -195,27 +196,27 @@ def without_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable
 
 
 def deep_enough(
-    table: AmpliconTable, depth: int, of_model: bool = False
+    table: AmpliconTable, depth: int, from_model: bool = False
 ) -> tuple[AmpliconTable, dict[str, int]]:
     """Return the samples with at least `depth` reads, and the dropped ones with their reads, which
     are logged.
 
-    Raises `InputError` if no sample has this depth; if the depth is `of_model`, no option lowers
+    Raises `InputError` if no sample has this depth; if the depth is `from_model`, no option lowers
     it.
     """
     reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
-    if many := [name for name, reads in reads_of.items() if reads >= TOO_MANY_READS]:
-        problem = f"{len(many)} samples have {TOO_MANY_READS:,} reads or more: {shown(many)}"
-        raise InputError(f"{problem}; no sequencer gives this number; pass the counted reads")
+    if too_deep := [name for name, reads in reads_of.items() if reads >= TOO_MANY_READS]:
+        fault = f"{len(too_deep)} samples have {TOO_MANY_READS:,} reads or more: {shown(too_deep)}"
+        raise InputError(f"{fault}; no sequencer gives this number; pass the counted reads")
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if len(dropped) == len(reads_of):
         remedy = "the model was trained at this depth; pass deeper samples"
-        remedy = remedy if of_model else "lower --rarefy-depth"
+        remedy = remedy if from_model else "lower --rarefy-depth"
         deepest = f"no sample has {depth} reads (the deepest has {max(table.depths)})"
         raise InputError(f"{deepest}; {remedy}")
     if dropped:
-        few = f"{len(dropped)} of {len(reads_of)} samples have fewer than {depth} reads"
-        log.warning("%s and are left out: %s", few, shown(dropped, 3))
+        text = "%d of %d samples have fewer than %d reads and are left out: %s"
+        log.warning(text, len(dropped), len(reads_of), depth, shown(dropped, 3))
     return select_samples(table, [name for name in reads_of if name not in dropped]), dropped
 
 

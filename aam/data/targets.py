@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
-from aam.errors import InputError, Problems, reworded, shown
+from aam.errors import InputError, Problems, problem, reworded, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import typed
 from aam.typing import Floats, Ids, Ints, Reals
@@ -80,12 +80,13 @@ class TargetSpec:
                 raise InputError(f"{where} has {value}; correct it or change --target-transform")
             return encoded
         pairs = zip(ids, values, strict=True)
-        unseen = {name: x for name, x in pairs if x is not None and x not in self.labels}
-        if unseen:
-            few = f"{len(unseen)} samples ({shown(unseen)}) have labels that no training sample has"
-            labels = f"{shown(sorted({*unseen.values()}))}; expected {shown(self.labels, 10)}"
-            remedy = "correct them, put each label in several groups or folds, or empty these cells"
-            raise InputError(f"{where}: {few}: {labels}; {remedy} and pass --missing drop")
+        label_of = {name: x for name, x in pairs if x is not None and x not in self.labels}
+        if label_of:
+            fault = f"{len(label_of)} samples ({shown(label_of)}) have labels that no training "
+            fault += f"sample has: {shown(sorted({*label_of.values()}))}"
+            remedy = f"expected {shown(self.labels, 10)}; correct them, put each label in several "
+            remedy += "groups or folds, or empty these cells and pass --missing drop"
+            raise InputError(problem(where, fault, remedy=remedy))
         return _places(values, self.labels)
 
 
@@ -144,10 +145,10 @@ class Targets:
             specs = typed(value, tuple[TargetSpec, ...])
             for spec in specs:
                 numbers = [*(spec.bounds or ()), spec.scale.center, spec.scale.spread]
-                finite = len(numbers) == 4 and all(map(math.isfinite, numbers))
-                is_number = finite and spec.scale.spread > 0
-                is_class = 1 < len(set(spec.labels)) == len(spec.labels)
-                if not (is_class if spec.kind == "class" else is_number):
+                are_finite = len(numbers) == 4 and all(map(math.isfinite, numbers))
+                has_scale = are_finite and spec.scale.spread > 0
+                has_labels = 1 < len(set(spec.labels)) == len(spec.labels)
+                if not (has_labels if spec.kind == "class" else has_scale):
                     raise ValueError(f"the values of {spec.name!r} do not belong together")
         return cls(specs)
 
@@ -162,11 +163,11 @@ def _transformed(metadata: Metadata, name: str, ids: Ids, transform: Transform) 
     values = metadata.numbers(name, ids)
     if transform != LOG:
         return values
-    if (low := np.flatnonzero(values <= -1)).size:
-        listed = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
-        problem = f"column {name!r} has {low.size} values of -1 or less: {listed}"
+    if (rows := np.flatnonzero(values <= -1)).size:
+        listed = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in rows[:5])
+        fault = f"column {name!r} has {rows.size} values of -1 or less: {listed}"
         remedy = f"{transform} takes log(1 + x); choose another --target-transform"
-        raise InputError(f"{metadata.source}: {problem}; {remedy}")
+        raise InputError(problem(metadata.source, fault, remedy=remedy))
     return np.log1p(values)
 
 
@@ -196,8 +197,8 @@ def classes_of_few_groups(
         for label, rows in by_class:
             if (number := rows["group"].nunique()) < LEAST_GROUPS_OF_CLASS:
                 unit = "sample" if group_column is None else "group"
-                few = f"is in {number} {unit}{'s' if number > 1 else ''}, fewer than 3"
-                result.setdefault(name, {})[str(label)] = f"{few} ({shown(rows['id'])})"
+                reason = f"is in {number} {unit}{'s' if number > 1 else ''}, fewer than 3"
+                result.setdefault(name, {})[str(label)] = f"{reason} ({shown(rows['id'])})"
     return result
 
 
@@ -210,13 +211,13 @@ def left_out_in_words(metadata: Metadata, left_out: LeftOut) -> list[str]:
     for name, reasons in left_out.items():
         listed = [f"class {label!r} {reason}" for label, reason in reasons.items()]
         more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-        of_name = f"{metadata.source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
+        classes = f"{metadata.source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
         words = shlex.join([*reasons][:MOST_NAMED])
         remedy = f"pass --missing-values {words} --missing drop"
         if name in metadata.blank:
             remedy = "leave these cells empty (None in Python)"
         remedy = f"if it means a missing value, {remedy}"
-        sentences.append(f"{of_name}: left out of folds, learning and predictions; {remedy}")
+        sentences.append(f"{classes}: left out of folds, learning and predictions; {remedy}")
     return sentences
 
 
@@ -231,16 +232,16 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
     problems = []
     for name, reasons in left_out.items():
         where = f"{metadata.source}: column {name!r}"
-        left = sorted({*filter(None, metadata.values(name, ids))} - reasons.keys())
+        labels = sorted({*filter(None, metadata.values(name, ids))} - reasons.keys())
         if reason := metadata.not_read(name):
             problems.append(f"{where} {reason}")
-        elif len(left) < 2:
-            few = f"has {'one class' if left else 'no class'} that can be learned"
-            few += f", {left[0]!r}" if left else ""
+        elif len(labels) < 2:
+            fault = f"has {'one class' if labels else 'no class'} that can be learned"
+            fault += f", {labels[0]!r}" if labels else ""
             listed = "; ".join(f"class {label!r} {why}" for label, why in [*reasons.items()][:5])
             remedy = f"two classes of {LEAST_GROUPS_OF_CLASS} groups or more are needed: merge "
             remedy += "classes, or choose another column"
-            problems.append(f"{where} {few}: {listed}; {remedy}")
+            problems.append(f"{where} {fault}: {listed}; {remedy}")
     if problems:
         raise InputError(*problems)
     for sentence in left_out_in_words(metadata, left_out):
@@ -276,9 +277,10 @@ def _check_varied(present: Collection[object], n: int, where: str) -> None:
     """Refuse the values of `n` training samples that are all missing or the same."""
     if len(set(present)) < 2:
         value = repr(next(iter(present))) if present else "missing"
-        few = f"the {len(present)} of {n} training samples that have a value"
-        of = few if 0 < len(present) < n else f"all {n} training samples"
-        raise InputError(f"{where} is {value} for {of}; choose another column or split")
+        samples = f"all {n} training samples"
+        if 0 < len(present) < n:
+            samples = f"the {len(present)} of {n} training samples that have a value"
+        raise InputError(f"{where} is {value} for {samples}; choose another column or split")
 
 
 def sorted_labels(metadata: Metadata, name: str, labels: Iterable[str]) -> list[str]:
@@ -290,39 +292,39 @@ def sorted_labels(metadata: Metadata, name: str, labels: Iterable[str]) -> list[
 
 
 def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
-    present = [value for value in metadata.values(name, ids) if value is not None]
-    where, counts = f"{metadata.source}: column {name!r}", Counter(present)
+    values = [value for value in metadata.values(name, ids) if value is not None]
+    where, counts = f"{metadata.source}: column {name!r}", Counter(values)
     labels = sorted_labels(metadata, name, counts)
-    single = [label for label in labels if counts[label] == 1]
-    if (len(labels) > MAX_CLASSES or single) and (reason := metadata.not_read(name)):
+    singletons = [label for label in labels if counts[label] == 1]
+    if (len(labels) > MAX_CLASSES or singletons) and (reason := metadata.not_read(name)):
         raise InputError(f"{where} {reason}")
     if len(labels) > MAX_CLASSES:
-        problem = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
+        fault = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
         remedy = f"expected at most {MAX_CLASSES} classes; --classifier is for classes, not numbers"
-        raise InputError(f"{where} {problem}, {remedy}")
-    _check_varied(present, len(ids), where)
-    if single:
-        problem = f"has classes of one training sample: {shown(single)}, expected two or more"
+        raise InputError(f"{where} {fault}, {remedy}")
+    _check_varied(values, len(ids), where)
+    if singletons:
+        fault = f"has classes of one training sample: {shown(singletons)}, expected two or more"
         remedy = "merge them with others, or leave these cells empty and pass --missing drop"
-        raise InputError(f"{where} {problem}; {remedy}")
+        raise InputError(f"{where} {fault}; {remedy}")
     return TargetSpec(name, "class", tuple(labels))
 
 
 def _fitted_number(metadata: Metadata, name: str, ids: Ids, transform: Transform) -> TargetSpec:
     where, numbers = f"{metadata.source}: column {name!r}", metadata.numbers(name, ids)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
-    present = np.sort(numbers[~np.isnan(numbers)])
-    scaled = np.sort(_transformed(metadata, name, ids, transform))[: len(present)]
-    _check_varied(present.tolist(), len(ids), where)
-    bounds = float(present[0]), float(present[-1])
+    values = np.sort(numbers[~np.isnan(numbers)])
+    scaled = np.sort(_transformed(metadata, name, ids, transform))[: len(values)]
+    _check_varied(values.tolist(), len(ids), where)
+    bounds = float(values[0]), float(values[-1])
     if transform == "none":
         return TargetSpec(name, "numeric", bounds=bounds)
     with np.errstate(over="ignore", invalid="ignore"):
         center, spread = float(scaled.mean()), float(scaled.std())
     if not (math.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(scaled).max()):
-        problem = f"goes from {bounds[0]!r} to {bounds[1]!r} on the training samples"
+        fault = f"goes from {bounds[0]!r} to {bounds[1]!r} on the training samples"
         remedy = "choose another unit or --target-transform"
-        raise InputError(f"{where} {problem}, which {transform} cannot resolve; {remedy}")
+        raise InputError(f"{where} {fault}, which {transform} cannot resolve; {remedy}")
     return TargetSpec(name, "numeric", (), transform, Scale(center, spread), bounds)
 
 
@@ -383,10 +385,11 @@ class Covariates:
             beyond = np.nan_to_num(np.maximum(low - numbers, numbers - high))
             farthest, outside = int(np.argmax(beyond)), int((beyond > 0).sum())
             if outside:
-                few = f"covariate {name!r}: {outside} of {len(ids)} samples lie outside the range"
-                far = f"the farthest is {numbers[farthest]:g} (sample {ids[farthest]!r})"
-                says = f"{few} of training, {low:g} to {high:g}; {far}; is it in the same unit?"
-                messages.append(f"{metadata.source}: {says}")
+                messages.append(
+                    f"{metadata.source}: covariate {name!r}: {outside} of {len(ids)} samples lie "
+                    f"outside the range of training, {low:g} to {high:g}; the farthest is "
+                    f"{numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
+                )
         return messages
 
     def unknown_values(self, metadata: Metadata, ids: Ids) -> list[str]:
@@ -394,20 +397,20 @@ class Covariates:
         messages = []
         for name in self.columns:
             values = metadata.values(name, ids)
-            known = set(self.categorical.get(name, filter(None, values)))
-            if unknown := [value for value in values if value not in known]:
-                new = shown(sorted(filter(None, {*unknown})))
-                what = f" or a category that no training sample has ({new})" if new else ""
-                few = f"{len(unknown)} of {len(ids)} samples have no value{what}"
-                messages.append(f"{metadata.source}: covariate {name!r}: {few}; read as unknown")
+            categories = set(self.categorical.get(name, filter(None, values)))
+            if unknown := [value for value in values if value not in categories]:
+                listed = shown(sorted(filter(None, {*unknown})))
+                reason = f" or a category that no training sample has ({listed})" if listed else ""
+                number = f"{len(unknown)} of {len(ids)} samples have no value{reason}"
+                messages.append(f"{metadata.source}: covariate {name!r}: {number}; read as unknown")
         return messages
 
 
 def _check_size(metadata: Metadata, name: str, ids: Ids, numbers: Floats) -> None:
     """Refuse `numbers` of samples `ids` in a covariate that float32 cannot hold."""
-    large = np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)
-    if large.size:
-        row = int(large[0])
+    rows = np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)
+    if rows.size:
+        row = int(rows[0])
         value = f"{metadata.values(name, ids)[row]} (sample {ids[row]!r}), too large to learn"
         remedy = "correct it or leave the covariate out"
         raise InputError(f"{metadata.source}: covariate {name!r} has {value}; {remedy}")
@@ -487,8 +490,8 @@ def fit_labels(
     fitted = fit_targets(metadata, targets, train_ids)
     kinds = {"mae": fitted.numeric, "r2": fitted.numeric, "val_loss": fitted.specs}
     if not kinds.get(targets.best_metric, fitted.classes):
-        problem = "is not a metric of these columns; choose another"
-        raise InputError(f"--best-metric {targets.best_metric} {problem}")
+        fault = "is not a metric of these columns; choose another"
+        raise InputError(f"--best-metric {targets.best_metric} {fault}")
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
     labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids))
     return labels, fitted, fitted_covariates

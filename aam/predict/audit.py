@@ -248,7 +248,7 @@ def _is_judged(column: Column) -> bool:
 def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) -> bool:
     """Whether samples were left out for lack of metadata, or lack a recommended column."""
     needed = [column for column in columns if column.name in (options.batch, options.study)]
-    are_left_out = len(study.selection.aligned) < len(study.selection.of_file)
+    are_left_out = len(study.selection.aligned) < len(study.selection.file_samples)
     return are_left_out or any((column.codes < 0).any() for column in needed)
 
 

@@ -77,7 +77,7 @@ def predict_samples(
         if not np.isfinite(table.predicted(spec.name)).all():
             what = f"predictions of {spec.name!r} are not finite numbers"
             raise InputError(f"--model: {what}; the model is damaged, train it again")
-    notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
+    notes = dict.fromkeys(study.selection.file_samples, "no metadata, which the model reads")
     reads = dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= reads
     if any(table.limits(spec.name) is not None for spec in table.specs):
@@ -104,7 +104,7 @@ def predict_samples(
     for saved in models:
         subsets |= dict.fromkeys(samples_with_labels(saved), "train")
     table = table.with_columns({"subset": [subsets.get(name, "") for name in table.sample_ids]})
-    return table.with_rows(study.selection.of_file, notes)
+    return table.with_rows(study.selection.file_samples, notes)
 
 
 def presence_of(study: Study, rows: Rows) -> sparse.csr_matrix:

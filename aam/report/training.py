@@ -240,7 +240,7 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
     targets are lost with them, and which columns are read as text.
     """
     selection, texts = study.selection, list[str]()
-    every, kept = selection.of_file, selection.aligned
+    every, kept = selection.file_samples, selection.aligned
     every = tuple(name for name in every if name not in set(selection.excluded))
     if dropped := len(study.selection.dropped):
         few = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
