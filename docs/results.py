@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +165,15 @@ def run(name: str, folder: Path) -> dict[str, Any]:
         places = {"data": DATA, "runs": folder}
         places |= {"example": ROOT / "examples/infant-age"}
         places |= {"tutorial": ROOT / "docs/tutorial/qiime2-crc"}
-        given = words.replace("DISEASE", name).format_map(places)
+        quoted = {place: shlex.quote(str(path)) for place, path in places.items()}
+        given = words.replace("DISEASE", name).format_map(quoted)
         output = [] if given.startswith("audit") else ["--output-dir", str(folder / name)]
         print(name, file=sys.stderr, flush=True)
         if RUNS[name].disease:
             write_disease(folder / f"{name}.tsv", RUNS[name].disease)
         with log.open("w") as printed:
-            command = [sys.executable, "-m", "aam", *shlex.split(given), *output]
-            subprocess.run(command, check=True, cwd=ROOT, stdout=printed, stderr=printed)
+            program = [sys.executable, "-m", "aam", *shlex.split(given), *output]
+            subprocess.run(program, check=True, cwd=ROOT, stdout=printed, stderr=printed)
         facts.write_text(json.dumps({"commit": commit(), "date": today(), "machine": machine()}))
     public = {"data": "DATA", "runs": "RUNS", "example": "examples/infant-age"}
     public |= {"tutorial": "docs/tutorial/qiime2-crc"}
@@ -184,7 +186,7 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 
 def today() -> str:
     """The date."""
-    return pd.Timestamp.now("UTC").date().isoformat()
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 def machine() -> str:
@@ -193,7 +195,7 @@ def machine() -> str:
 
     from aam.device.platform import device_name
 
-    return device_name(torch.device("cpu"))
+    return str(device_name(torch.device("cpu")))
 
 
 def write_disease(path: Path, values: tuple[str, ...]) -> None:
