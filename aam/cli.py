@@ -175,8 +175,8 @@ def parse(
     parser = _parser(command, default)
     # --batch_size is --batch-size.
     words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in arguments]
-    found, unexpected = parser.parse_known_args(words)
-    values = vars(found)
+    namespace, unexpected = parser.parse_known_args(words)
+    values = vars(namespace)
     if (path := values.pop("config", None)) is not None:
         default = read_config(path, default)
     config, problems = overlaid(default, values, "")
@@ -215,18 +215,18 @@ def _add(group: Any, option: Any) -> None:
     hints += ["required"] if option.required and not default else []
     hints += [f"default {default}"] if default and option.value is not False else []
     hint = "; ".join(filter(None, hints))
-    about = {"help": (option.about.help + f" ({hint})" * bool(hint)).replace("%", "%%")}
+    properties = {"help": (option.about.help + f" ({hint})" * bool(hint)).replace("%", "%%")}
     if option.about.positional:
-        group.add_argument(option.field.name, nargs="?", metavar=option.name, **about)
+        group.add_argument(option.field.name, nargs="?", metavar=option.name, **properties)
         return
-    about["dest"] = option.field.name
+    properties["dest"] = option.field.name
     if option.kind is bool:
-        group.add_argument(option.name, action="store_const", const=True, **about)
-        about["help"], off = argparse.SUPPRESS, f"--no-{option.name[2:]}"
-        group.add_argument(off, action="store_const", const=False, **about)
+        group.add_argument(option.name, action="store_const", const=True, **properties)
+        properties["help"], off = argparse.SUPPRESS, f"--no-{option.name[2:]}"
+        group.add_argument(off, action="store_const", const=False, **properties)
         return
     nargs, name = "+" if option.several else None, option.metavar.removesuffix(" ...")
-    group.add_argument(option.name, nargs=nargs, metavar=name, **about)
+    group.add_argument(option.name, nargs=nargs, metavar=name, **properties)
 
 
 def _unexpected(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -362,8 +362,8 @@ def _run(name: str, words: Sequence[str], program: Program) -> int:
             raise RunError(f"{KILLED} ({error}); lower --num-workers") from error
         if machine.debug or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
             raise
-        first, *_ = str(error).splitlines() or [type(error).__name__]
-        raise RunError(f"memory is full ({first}); {_memory_advice(config)}") from error
+        line, *_ = str(error).splitlines() or [type(error).__name__]
+        raise RunError(f"memory is full ({line}); {_memory_advice(config)}") from error
     if isinstance(result, int):
         return result
     for title, value in (result or {}).items():

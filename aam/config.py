@@ -127,7 +127,13 @@ class DataConfig(TreeConfig, MetadataFormat):
     def problems(self) -> Iterator[str]:
         """Contradictions of the split, and columns that are asked for without metadata."""
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
-        named = (self.split_column, folds, self.group_column, self.study_column, self.batch_column)
+        columns = (
+            self.split_column,
+            folds,
+            self.group_column,
+            self.study_column,
+            self.batch_column,
+        )
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
         splits = " and ".join(name for name, value in chosen.items() if value is not None)
         if self.cv in ("0", "1"):
@@ -140,9 +146,9 @@ class DataConfig(TreeConfig, MetadataFormat):
             yield "--split-column and --test-fold need each other"
         if self.has_tree and self.unifrac_matrix is not None:
             yield "--tree and --unifrac-matrix: both given; distances come from one of them"
-        if self.metadata is None and any(named):
-            asked = shown(dict.fromkeys(filter(None, named)))
-            yield f"--metadata: not given, but columns {asked} are asked for"
+        if self.metadata is None and any(columns):
+            names = shown(dict.fromkeys(filter(None, columns)))
+            yield f"--metadata: not given, but columns {names} are asked for"
 
     @property
     def has_tree(self) -> bool:
@@ -202,8 +208,8 @@ class ModelConfig:
         for item in dataclasses.fields(ModelConfig):
             value, has = getattr(self, item.name), getattr(pretrained, item.name)
             if value not in (has, item.default):
-                asked = f"{spelled(item.name)} {value} contradicts --pretrained-encoder"
-                problems.append(f"{asked}, which has {has}; leave it out, or pretrain with it")
+                problem = f"{spelled(item.name)} {value} contradicts --pretrained-encoder"
+                problems.append(f"{problem}, which has {has}; leave it out, or pretrain with it")
         return problems
 
     def problems(self) -> Iterator[str]:
@@ -252,16 +258,16 @@ class TargetConfig:
         """Name the options that have no effect: those of numbers without a column of numbers, and
         those of classes without a column of classes.
         """
-        usual, problems = TargetConfig(), []
+        default, problems = TargetConfig(), []
         if self.class_weights and not classes:
-            asked = f"--class-weights is {' '.join(self.class_weights)}, and no column to predict"
+            problem = f"--class-weights is {' '.join(self.class_weights)}, and no column to predict"
             remedy = "leave it out, or pass --classifier to take numbers as classes"
-            problems.append(f"{asked} has classes; {remedy}")
+            problems.append(f"{problem} has classes; {remedy}")
         for name in ("target_transform", "loss_type"):
             value = getattr(self, name)
-            if value != getattr(usual, name) and not numeric:
-                asked = f"{spelled(name)} is {value}, and no column to predict has numbers"
-                problems.append(f"{asked}; leave it out")
+            if value != getattr(default, name) and not numeric:
+                problem = f"{spelled(name)} is {value}, and no column to predict has numbers"
+                problems.append(f"{problem}; leave it out")
         return problems
 
 
@@ -332,20 +338,20 @@ class PretrainConfig:
         if train.nuc_penalty == train.count_penalty == 0 and not (train.penalty > 0 and compares):
             weights = f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}"
             distances = f"{'with' if compares else 'without'} a tree or distances"
-            what = f"{weights}, --penalty {train.penalty} {distances}"
-            yield f"{what}: nothing is learned; give one of them a weight"
+            problem = f"{weights}, --penalty {train.penalty} {distances}"
+            yield f"{problem}: nothing is learned; give one of them a weight"
         yield from self._study_problems()
 
     def _study_problems(self) -> Iterator[str]:
         """Say why several tables cannot be pretrained on together."""
         data, several = self.data, len(self.data.tables) > 1
-        of_one = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv")
-        unused = [spelled(name) for name in (*of_one, "group_column") if getattr(data, name)]
+        one_table = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv")
+        unused = [spelled(name) for name in (*one_table, "group_column") if getattr(data, name)]
         paths = [path.resolve() for path in data.tables]
         files = [Path(tree) for tree in data.trees if tree != NO_TREE]
-        if missing := [tree for tree in files if tree != IN_MEMORY and not tree.is_file()]:
+        if absent := [tree for tree in files if tree != IN_MEMORY and not tree.is_file()]:
             remedy = f", or write {NO_TREE} for a study without a tree" * several
-            yield f"--tree: {shown(missing)}: no such file; leave it out{remedy}"
+            yield f"--tree: {shown(absent)}: no such file; leave it out{remedy}"
         if len(data.trees) not in (0, len(data.tables)):
             counts = f"{len(data.trees)} for {len(data.tables)} tables"
             yield f"--tree: {counts}; give one for each, or {NO_TREE} in its place"
@@ -391,9 +397,9 @@ class FineTuneConfig:
     @property
     def network_options(self) -> list[str]:
         """Options of the network alone that are not at their defaults."""
-        usual, changed = FineTuneConfig(), []
+        default, changed = FineTuneConfig(), []
         for part, options in OF_NETWORK.items():
-            now, before = getattr(self, part), getattr(usual, part)
+            now, before = getattr(self, part), getattr(default, part)
             changed += [name for name in options if getattr(now, name) != getattr(before, name)]
         return list(map(spelled, changed))
 
@@ -543,8 +549,8 @@ class AuditConfig(MetadataFormat, OutputConfig):
     @property
     def kinds(self) -> dict[str, ColumnKind]:
         """What columns are, by name."""
-        named = (text.rpartition("=") for text in self.column_kind)
-        return {name: cast(ColumnKind, kind) for name, _, kind in named}
+        pairs = (text.rpartition("=") for text in self.column_kind)
+        return {name: cast(ColumnKind, kind) for name, _, kind in pairs}
 
     @property
     def data(self) -> DataConfig:

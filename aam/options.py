@@ -332,8 +332,8 @@ def options_of(config: Any) -> Iterator[Option]:
 
 def names(section: Any, **properties: Any) -> tuple[str, ...]:
     """Fields whose options have these properties: ``names(RunConfig, changes="nothing")``."""
-    wanted, items = properties.items(), dataclasses.fields(section)
-    return tuple(item.name for item in items if wanted <= item.metadata.items())
+    required, items = properties.items(), dataclasses.fields(section)
+    return tuple(item.name for item in items if required <= item.metadata.items())
 
 
 def not_none(value: Value | None) -> Value:
@@ -345,19 +345,19 @@ def not_none(value: Value | None) -> Value:
 
 def files_read(config: Any) -> dict[str, Path]:
     """Existing files and folders that a command reads, by option."""
-    found = {}
+    files = {}
     for entry in options_of(config):
         several = isinstance(entry.value, tuple)
         for number, path in enumerate(entry.values if entry.about.reads else (), 1):
             if path.exists():
-                found[f"{entry.field.name} {number}" if several else entry.field.name] = path
-    return found
+                files[f"{entry.field.name} {number}" if several else entry.field.name] = path
+    return files
 
 
 def keyword_options(config: Any) -> dict[str, Any]:
     """Defaults of the options of a command that are parameters in Python, by name."""
-    taken = [entry for entry in options_of(config) if entry.about.of not in ("command", "run")]
-    return {entry.field.name: entry.value for entry in taken}
+    entries = [entry for entry in options_of(config) if entry.about.of not in ("command", "run")]
+    return {entry.field.name: entry.value for entry in entries}
 
 
 # --- saving and reading --------------------------------------------------------------------------
@@ -411,14 +411,14 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
             changed[entry.part][key] = typed(value, entry.annotation, strict=where != "")
         except ValidationError as error:
             found = error.errors()
-            wrong = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
+            expected = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
             if BOUNDS.issuperset(each["type"] for each in found):
-                wrong = f", expected {entry.range}"
+                expected = f", expected {entry.range}"
             name = f"{place}: {key!r} is {value!r}" if where else f"{entry.name} is {value}"
-            problems.append(name + wrong)
+            problems.append(name + expected)
     top: dict[str, Any] = changed.pop("", {})
-    for part, new in changed.items():
-        top[part] = dataclasses.replace(getattr(default, part), **new)
+    for part, part_values in changed.items():
+        top[part] = dataclasses.replace(getattr(default, part), **part_values)
     return dataclasses.replace(default, **top), problems  # type: ignore[type-var]
 
 
@@ -439,8 +439,10 @@ def _removed() -> Any:
 
 def unknown(kind: Literal["command", "option"], name: str, known: Collection[str]) -> str:
     """Say what replaces a name that was removed; of another, which of the `known` names is near."""
-    old = name if kind == "command" else spelled(name.removeprefix("--").removeprefix("no-"))
-    if replacement := _removed()[f"{kind}s"].get(old):
+    name_before = (
+        name if kind == "command" else spelled(name.removeprefix("--").removeprefix("no-"))
+    )
+    if replacement := _removed()[f"{kind}s"].get(name_before):
         return f"{name} was removed: {replacement}"
     near = difflib.get_close_matches(name, known, n=1)
     helps = kind == "command" or name.startswith("--")
@@ -460,8 +462,8 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
     config, problems = overlaid(default, options, where)
     for before, entry in zip(_all_options(default), _all_options(config), strict=True):
         if not entry.is_taken and entry.value != before.value:
-            found = f"{where}: [{entry.part}] {entry.field.name} is {_plain(entry.value)}"
-            problems.append(f"{found}, and this command has no such option; leave it out")
+            problem = f"{where}: [{entry.part}] {entry.field.name} is {_plain(entry.value)}"
+            problems.append(f"{problem}, and this command has no such option; leave it out")
     if problems:
         raise InputError(*problems)
     return config

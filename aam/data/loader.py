@@ -271,8 +271,8 @@ def _labels(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, A
         covariate[at, is_hidden[category.shape[1] :]] = np.nan
     width = {name: values.shape[1] for name, values in labels.items()}
     width |= {"category": number, "covariate": number}
-    kept = {name: torch.from_numpy(labels[name]) for name in labels if width[name]}
-    return {"weight": torch.ones(len(rows)), **kept}
+    tensors = {name: torch.from_numpy(labels[name]) for name in labels if width[name]}
+    return {"weight": torch.ones(len(rows)), **tensors}
 
 
 def distances_of(
@@ -293,9 +293,9 @@ def distances_of(
         for number in np.unique(origin[selected]).tolist():
             part, inside = study.parts[number], np.flatnonzero(origin == number)
             if part.tree is not None:
-                own = slice(*np.searchsorted(inside, (start, stop)).tolist())
-                distance[np.ix_(inside[own] - start, inside)] = batch_unifrac(
-                    part.tree, part.tips, counts[inside], options, own
+                stretch = slice(*np.searchsorted(inside, (start, stop)).tolist())
+                distance[np.ix_(inside[stretch] - start, inside)] = batch_unifrac(
+                    part.tree, part.tips, counts[inside], options, stretch
                 )
     return torch.from_numpy(distance)
 
@@ -495,10 +495,12 @@ class Loader:
             return
         parts_by_batch, rank = [self.parts(rows) for rows in order], self.world.rank
         pairs = zip(numbers, parts_by_batch, strict=True)
-        own = [(parts[rank], epoch, at) for at, parts in pairs]
+        rank_items = [(parts[rank], epoch, at) for at, parts in pairs]
         exchanged = self._with_asvs if self.is_alone else self._with_rows
         waiting: deque[Callable[[], Any]] = deque()
-        for item, parts, made in zip(own, parts_by_batch, self._ahead(own, finish), strict=True):
+        for item, parts, made in zip(
+            rank_items, parts_by_batch, self._ahead(rank_items, finish), strict=True
+        ):
             waiting.append(exchanged(made, parts, item, finish))
             # What ranks exchange arrives while the batch before is computed.
             if len(waiting) > 1:

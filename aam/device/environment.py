@@ -95,9 +95,9 @@ def required_changes(
     shared : Path, optional
         Folder that outlives the job; `SHARED_CACHES` that are set nowhere go there.
     """
-    first, *later = [n for n in VISIBLE["AMD" if hip else "NVIDIA"] if n in environment] or [""]
+    variable, *later = [n for n in VISIBLE["AMD" if hip else "NVIDIA"] if n in environment] or [""]
     for name in later:
-        yield Change(name, None, f"composes with {first} to no device at all")
+        yield Change(name, None, f"composes with {variable} to no device at all")
     if hip:
         yield from _rocm_changes(environment, architectures, hip)
     for name, folder in CACHES.items():
@@ -112,10 +112,10 @@ def _rocm_changes(
 ) -> Iterator[Change]:
     for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
         words = environment.get(name, "").split(",")
-        kept = [word for word in words if not word.startswith("expandable_segments")]
-        if kept != words:
+        settings = [word for word in words if not word.startswith("expandable_segments")]
+        if settings != words:
             reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
-            yield Change(name, ",".join(kept) or None, reason)
+            yield Change(name, ",".join(settings) or None, reason)
     if OVERRIDE in environment and "gfx942" in architectures:
         reason = "gfx942 has kernels of its own, those of another chip compute wrong"
         yield Change(OVERRIDE, None, reason)

@@ -286,12 +286,12 @@ class TreeOnDevice:
         present = np.unique(tips[on_tree])
         branches = unifrac.branches_above(phylogeny, present, options.root_length)
         number = len(branches.length)
-        of_tip = unifrac.make_layout(branches, np.zeros(number, bool)).rare.tocsr()
-        depth = np.diff(of_tip.indptr)
-        slot = np.arange(of_tip.nnz) - np.repeat(of_tip.indptr[:-1], depth)
+        tip_branches = unifrac.make_layout(branches, np.zeros(number, bool)).rare.tocsr()
+        depth = np.diff(tip_branches.indptr)
+        slot = np.arange(tip_branches.nnz) - np.repeat(tip_branches.indptr[:-1], depth)
         # The branch `number` has no length and stands above nothing.
         above_tip = np.full((len(present) + 1, int(depth.max(initial=1))), number)
-        above_tip[np.repeat(np.arange(len(present)), depth), slot] = of_tip.indices
+        above_tip[np.repeat(np.arange(len(present)), depth), slot] = tip_branches.indices
         above = above_tip[np.where(on_tree, np.searchsorted(present, tips), len(present))]
         self.above = torch.from_numpy(above).to(device)
         self.on_tree = torch.from_numpy(on_tree.astype(np.float64)).to(device)

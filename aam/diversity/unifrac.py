@@ -161,9 +161,9 @@ def common_branches(branches: Branches, counts: sparse.csr_matrix) -> Bools:
     chosen = np.linspace(0, samples - 1, min(samples, ESTIMATED_ON)).astype(np.int64)
     sampled = counts[np.unique(chosen)]
     present = np.unique(sampled.indices).astype(np.int64)
-    kept, lo, hi = present_ranges(branches.lo, branches.hi, present, branches.tips)
+    is_present, lo, hi = present_ranges(branches.lo, branches.hi, present, branches.tips)
     share = np.zeros(len(branches.lo))
-    share[kept] = (_below(sampled[:, present], lo, hi) > 0).mean(axis=1)
+    share[is_present] = (_below(sampled[:, present], lo, hi) > 0).mean(axis=1)
     return np.asarray((share >= RARE_SHARE) | (branches.hi - branches.lo > RARE_TIPS))
 
 
@@ -368,13 +368,13 @@ class Generalized:
         length = layout.length.astype(right.common.dtype)[:, None]
         weights = left.height[:, None] + right.height
         # What the samples alone add for the branches of the left, which the loop below visits.
-        own = [length * _power(side.common, self.alpha) for side in (left, right)]
-        of_right = np.zeros_like(weights)
+        powers = [length * _power(side.common, self.alpha) for side in (left, right)]
+        right_sums = np.zeros_like(weights)
         present = (left.common > 0).astype(length.dtype)
         # In float64 over groups of branches within which the product is float32.
         for rows in groups(len(present)):
-            of_right += multiply(present[rows], own[1][rows])
-        weights -= of_right + own[0].sum(axis=0, dtype=np.float64)[:, None]
+            right_sums += multiply(present[rows], powers[1][rows])
+        weights -= right_sums + powers[0].sum(axis=0, dtype=np.float64)[:, None]
         overlap = np.zeros_like(weights)
         buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
         for sample, part, mine, theirs in _rows_of(left, right):

@@ -166,9 +166,9 @@ class CheckpointManager:
         except OSError as error:
             if urgency > 1:
                 raise
-            last = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
+            newest = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
             text = "%s: not saved (%s); training continues, the last complete checkpoint: %s"
-            log.warning(text, path, error, last)
+            log.warning(text, path, error, newest)
         else:
             for checkpoint in find_checkpoints(self.folder)[:-KEPT] if self.world.is_main else ():
                 if checkpoint != path:

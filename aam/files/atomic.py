@@ -106,14 +106,14 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another") from None
     # The folder in which the user works has no name of its own.
-    named, longest = path if path.name else path.resolve(), os.statvfs(parent).f_namemax
-    length = len(os.fsencode(_temporary(named).name)) if named.name else 0
+    target, longest = path if path.name else path.resolve(), os.statvfs(parent).f_namemax
+    length = len(os.fsencode(_temporary(target).name)) if target.name else 0
     rules = {
         "exists already; choose another output or pass --overwrite": exists and not overwrite,
         f"{link} is a link that leads nowhere; remove it": link.is_symlink() and not link.exists(),
         f"{parent} is a file, expected a folder": not parent.is_dir(),
         f"no permission to write in {parent}": not os.access(parent, os.W_OK),
-        "is the root of all folders; choose another output": not named.name,
+        "is the root of all folders; choose another output": not target.name,
         "the name is too long for a file; choose a shorter one": length > longest,
     }
     refuse(path, rules)
@@ -203,13 +203,13 @@ def read_bytes(path: Path, limit: int = MAX_BYTES, head: int = -1, remedy: str =
     unreadable, with the remedy for too large a file.
     """
     try:
-        about = path.stat()
+        status = path.stat()
         # To open a pipe waits for who writes to it, and a device may never end.
-        if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             instead = "write its content to a file and pass that"
             raise InputError(f"{path}: a pipe or device, expected a file; {instead}")
-        if head < 0 and about.st_size > limit:
-            raise InputError(f"{path}: {about.st_size} bytes, at most {limit} are read{remedy}")
+        if head < 0 and status.st_size > limit:
+            raise InputError(f"{path}: {status.st_size} bytes, at most {limit} are read{remedy}")
         with path.open("rb") as file:
             return file.read(head)
     except FileNotFoundError as error:
@@ -279,21 +279,23 @@ def verify_manifest(folder: Path) -> None:
     damaged = f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files"
     with reworded((KeyError, TypeError, AttributeError), damaged):
         version, entries = manifest["format"], dict(manifest["files"].items())
-        sizes = {name: about["bytes"] for name, about in entries.items()}
+        sizes = {name: entry["bytes"] for name, entry in entries.items()}
     if version != MANIFEST_FORMAT:
         raise InputError(f"{folder}: format {version}, this aam reads {MANIFEST_FORMAT}")
-    wrong = []
-    for name, about in entries.items():
+    problems = []
+    for name, entry in entries.items():
         path, is_same = folder / name, False
         leads_out = Path(name).is_absolute() or ".." in Path(name).parts
         with contextlib.suppress(OSError, ValueError):
             # What is no file may never end, and what has another size need not be read.
             has_size = not leads_out and path.is_file() and path.stat().st_size == sizes[name]
-            is_same = has_size and about == _about(path)
+            is_same = has_size and entry == _about(path)
         if not is_same:
-            wrong.append(f"{folder}/{name}: missing or damaged (its checksum differs)")
+            problems.append(f"{folder}/{name}: missing or damaged (its checksum differs)")
     if unlisted := sorted(set(_entries(folder)) - set(entries)):
-        what = f"contains files that {MANIFEST} does not list: {shown(unlisted)}"
-        wrong.append(f"{folder}: {what}; remove them, or copy the folder again from its source")
-    if wrong:
-        raise InputError(*wrong)
+        problem = f"contains files that {MANIFEST} does not list: {shown(unlisted)}"
+        problems.append(
+            f"{folder}: {problem}; remove them, or copy the folder again from its source"
+        )
+    if problems:
+        raise InputError(*problems)
