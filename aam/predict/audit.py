@@ -11,23 +11,20 @@ from scipy import sparse
 from scipy.stats import rankdata
 
 from aam.config import ColumnKind
-from aam.data.splits import nearly_identical
+from aam.data.splits import Groups, nearly_identical
 from aam.data.study import Study
 from aam.data.table import select_samples
 from aam.device.rng import generator
 from aam.io.metadata import Metadata
 from aam.options import not_none
+from aam.predict.column_kinds import Overview, has_role, overview
 from aam.predict.columns import (
     MOST_LEVELS,
-    STUDY_WORDS,
+    STATES,
     Column,
-    Overview,
     is_equal,
-    is_named,
     is_nested,
     make_column,
-    overview,
-    parts_of,
     read_column,
 )
 from aam.predict.leaks import (
@@ -38,22 +35,21 @@ from aam.predict.leaks import (
     Design,
     Score,
     predicted_by_microbes,
-    scale_of,
     scaled,
     score,
 )
 from aam.predict.out_of_fold import Fold, group_folds
 from aam.predict.prediction import presence_of
-from aam.typing import Integers, Ints
+from aam.typing import Ids, Integers, Ints
 
 FOLDS, MOST_COVARIATES = 5, 5
 # The kernel of this number of samples takes a second.
 MOST_AUDIT_SAMPLES = 1500
 
-# What a column is that is not judged.
-STATES = ("", "id", "constant", "empty")
-
 DEPTH, RICHNESS = "sequencing depth", "richness"
+
+# Columns of the frame of an audit with numbers.
+SCORES = ("random", "split", "random_gain", "split_gain", "microbes_gain")
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,8 @@ class Audit:
         predicted from the column alone, on a random split and on that of `aam train`),
         ``random_gain``, ``split_gain`` (share of the error of guessing that is removed),
         ``microbes_gain`` (how well microbes predict the column), ``danger`` (one of `DANGERS`),
-        ``part`` (the part of a name or date that tells the target), ``state`` (one of `STATES`).
-        Without a target the scores are missing.
+        ``part`` (the part of a name or date that tells the target), ``state`` (id, constant or
+        empty if it is not judged). Without a target the scores are missing.
     duplicates : list of pairs of str
         Samples that are nearly identical.
     microbes : Score
@@ -120,27 +116,6 @@ class Audit:
     def can_judge(self) -> bool:
         """Whether a column that gives the target away would have been named."""
         return self.noticeable <= LARGEST_LIMIT
-
-
-def _folds(
-    ids: Sequence[str], goal: Column, classes: bool, groups: Sequence[str] | None
-) -> list[Fold]:
-    """Folds that spread the target evenly; whole groups stay together."""
-    strata = [str(code) for code in goal.codes] if classes else goal.numbers
-    return group_folds(ids, FOLDS, groups, strata, seed=0)
-
-
-def _strata(goal: Column, classes: bool) -> Ints:
-    """Classes of the target, or up to ten parts of its numbers of at least `LEAST_OF_LEVEL`."""
-    if classes:
-        return goal.codes
-    parts = int(np.clip(len(goal.codes) // LEAST_OF_LEVEL, 1, 10))
-    order = rankdata(goal.numbers, method="ordinal") - 1
-    return np.asarray(order * parts // len(order), np.int64)
-
-
-def _column_of_reads(name: str, numbers: Integers) -> Column:
-    return make_column(name, pd.Series(numbers), "reads", numbers.astype(np.float64))
 
 
 def make_audit(
@@ -180,15 +155,15 @@ def make_audit(
     duplicates = nearly_identical(select_samples(study.table, ids))
     if target is None:
         view = overview(columns, kinds or {}, presence, np.zeros(len(ids), np.int64))
-        return Audit(None, False, _description(view), duplicates, group=view.subject)
+        return Audit(None, False, _frame(view), duplicates, group=view.subject)
     classes = classifier or metadata.kinds[target] != "numeric"
     goal = read_column(metadata, target, ids)
     view = overview([*columns, goal], kinds or {}, presence, _strata(goal, classes))
     *columns, goal = view.columns
     view = Overview(columns, None if view.subject == target else view.subject, view.within)
-    parts = {column: parts_of(column) for column in columns}
-    design = _design(metadata, ids, goal, classes, view, parts, (group_column, fold_column))
-    frame, microbes = _judge(design, view, parts, presence)
+    design = _design(metadata, ids, goal, classes, view, (group_column, fold_column))
+    microbes, gains = _scores_of_microbes(presence, design, columns)
+    frame = _frame(view, _judgements(design, columns, gains))
     options = _recommendation(design, view, frame)
     return Audit(
         target,
@@ -205,13 +180,34 @@ def make_audit(
     )
 
 
+# --- how the samples are divided -----------------------------------------------------------------
+
+
+def _column_of_reads(name: str, numbers: Integers) -> Column:
+    return make_column(name, pd.Series(numbers), "reads", numbers.astype(np.float64))
+
+
+def _strata(goal: Column, classes: bool) -> Ints:
+    """Classes of the target, or up to ten parts of its numbers of at least `LEAST_OF_LEVEL`."""
+    if classes:
+        return goal.codes
+    parts = int(np.clip(len(goal.codes) // LEAST_OF_LEVEL, 1, 10))
+    order = rankdata(goal.numbers, method="ordinal") - 1
+    return np.asarray(order * parts // len(order), np.int64)
+
+
+def _folds(ids: Ids, goal: Column, classes: bool, groups: Groups) -> list[Fold]:
+    """Folds that spread the target evenly; whole groups stay together."""
+    strata = [str(code) for code in goal.codes] if classes else goal.numbers
+    return group_folds(ids, FOLDS, groups, strata, seed=0)
+
+
 def _design(
     metadata: Metadata,
-    ids: Sequence[str],
+    ids: Ids,
     goal: Column,
     classes: bool,
     view: Overview,
-    parts: Mapping[Column, Sequence[Column]],
     options: tuple[str | None, str | None],
 ) -> Design:
     """Divide the samples by the columns of groups and folds that the user gives, or by subject."""
@@ -225,24 +221,17 @@ def _design(
     divider = fold_column or group
     if divider is not None and len(set(groups)) > 1:
         split = _folds(ids, goal, classes, metadata.groups(divider, ids))
-    truth = goal.indicators(classes)
     return Design(
         goal,
         classes,
-        scaled(truth),
         random,
         split,
         units=np.unique(groups, return_inverse=True)[1],
-        tests=sum(map(len, parts.values())) + sum(map(_is_judged, view.columns)),
-        scale=scale_of(truth),
+        tests=sum((not column.state) + len(column.parts) for column in view.columns),
         group=group,
         fold=fold_column,
         has_option=bool(fold_column or group_column),
     )
-
-
-def _is_judged(column: Column) -> bool:
-    return column.varies and not column.is_id
 
 
 def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) -> bool:
@@ -252,74 +241,7 @@ def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) 
     return are_left_out or any((column.codes < 0).any() for column in needed)
 
 
-def _row(
-    column: Column,
-    view: Overview,
-    scores: tuple[Score, Score],
-    microbes_gain: float = np.nan,
-    danger: str = "",
-    part: str = "",
-) -> dict[str, object]:
-    """Return the row of a column in the frame of an audit."""
-    state = "id" if column.is_id else ""
-    if not column.varies:
-        state = "constant" if column.levels else "empty"
-    random, split = scores
-    return {
-        "column": column.name,
-        "kind": column.kind,
-        "form": column.form,
-        "levels": column.levels,
-        "within": view.within.get(column.name, ""),
-        "random": random.value,
-        "split": split.value,
-        "random_gain": random.gain,
-        "split_gain": split.gain,
-        "microbes_gain": microbes_gain,
-        "danger": danger,
-        "part": part,
-        "state": state,
-    }
-
-
-def _description(view: Overview) -> pd.DataFrame:
-    """Return the frame of an audit without a target."""
-    missing = Score(gain=np.nan)
-    rows = [_row(column, view, (missing, missing)) for column in view.columns]
-    return _ordered(pd.DataFrame(rows))
-
-
-def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of an audit, the most dangerous first."""
-    danger = frame["danger"].map([*DANGERS, ""].index)
-    state = frame["state"].map(STATES.index)
-    gain = frame["random_gain"].fillna(-np.inf)
-    order = np.lexsort((-gain, state, danger))
-    return frame.iloc[order].reset_index(drop=True)
-
-
-def _judge(
-    design: Design,
-    view: Overview,
-    parts: Mapping[Column, Sequence[Column]],
-    presence: sparse.csr_matrix,
-) -> tuple[pd.DataFrame, Score]:
-    """Return the frame of an audit, and how well the microbes predict the target."""
-    microbes, gains = _scores_of_microbes(presence, design, [*filter(_is_judged, view.columns)])
-    rows = []
-    for column in view.columns:
-        scores, danger, part = (Score(), Score()), "", ""
-        if _is_judged(column):
-            scores = design.scores(column)
-            danger = design.danger(column, *scores)
-        if danger in ("", "prevented") and column.name != design.group:
-            scores_of_parts = [(design.scores(part), part.name) for part in parts[column]]
-            alarms = [(pair, name) for pair, name in scores_of_parts if pair[1].alarms]
-            if alarms:
-                scores, part = max(alarms, key=lambda alarm: alarm[0][1].gain)
-                danger = "part"
-        rows.append(_row(column, view, scores, gains.get(column, np.nan), danger, part))
-    return _ordered(pd.DataFrame(rows)), microbes
+# --- the frame -----------------------------------------------------------------------------------
 
 
 def _scores_of_microbes(
@@ -328,6 +250,7 @@ def _scores_of_microbes(
     """The microbes' score of the target, and the gain by which they predict each column of not too
     many levels.
     """
+    columns = [column for column in columns if not column.state]
     columns = [c for c in columns if c.form != "category" or 2 <= c.levels <= MOST_LEVELS]
     truths = [design.truth, *(scaled(column.indicators()) for column in columns)]
     ends = np.cumsum([truth.shape[1] for truth in truths])[:-1]
@@ -338,6 +261,44 @@ def _scores_of_microbes(
         for column, truth, values in zip(columns, truths[1:], others, strict=True)
     }
     return design.score(target), gains
+
+
+def _judgements(
+    design: Design, columns: Sequence[Column], gains: Mapping[Column, float]
+) -> pd.DataFrame:
+    """The scores of each column, its danger, and the part of its values that tells the target."""
+    rows = []
+    for column in columns:
+        random, split, danger, part = Score(), Score(), "", ""
+        if not column.state:
+            random, split = design.scores(column)
+            danger = design.danger(column, random, split)
+        if danger in ("", "prevented") and column.name != design.group:
+            of_parts = [(*design.scores(part), part.name) for part in column.parts]
+            alarms = [scores for scores in of_parts if scores[1].alarms]
+            if alarms:
+                random, split, part = max(alarms, key=lambda scores: scores[1].gain)
+                danger = "part"
+        values = random.value, split.value, random.gain, split.gain, gains.get(column, np.nan)
+        rows.append((*values, danger, part))
+    return pd.DataFrame(rows, columns=[*SCORES, "danger", "part"])
+
+
+def _frame(view: Overview, judgements: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The rows of an audit, the most dangerous first; without judgements scores are missing."""
+    facts = [
+        (column.name, column.kind, column.form, column.levels, view.within.get(column.name, ""))
+        for column in view.columns
+    ]
+    frame = pd.DataFrame(facts, columns=["column", "kind", "form", "levels", "within"])
+    if judgements is None:
+        frame = frame.assign(**dict.fromkeys(SCORES, np.nan), danger="", part="")
+    else:
+        frame = frame.join(judgements)
+    frame["state"] = [column.state for column in view.columns]
+    danger, state = frame["danger"].map([*DANGERS, ""].index), frame["state"].map(STATES.index)
+    order = np.lexsort((-frame["random_gain"].fillna(-np.inf), state, danger))
+    return frame.iloc[order].reset_index(drop=True)
 
 
 # --- what to do ----------------------------------------------------------------------------------
@@ -372,7 +333,7 @@ def _recommendation(design: Design, view: Overview, frame: pd.DataFrame) -> Reco
 
 def _is_batch(column: Column) -> bool:
     """Whether the values of a column can be compared within."""
-    if column.kind not in ("technical", "time") or column.is_split:
+    if column.kind not in ("technical", "time") or has_role(column, "folds"):
         return False
     return column.has_levels and 2 <= column.levels <= MOST_LEVELS
 
@@ -383,7 +344,7 @@ def _is_study(column: Column, subjects: Column | None, design: Design) -> bool:
         return False
     if subjects is not None and not is_nested(subjects, column):
         return False
-    return is_named(column.name, STUDY_WORDS) or design.is_decided_by(column)
+    return has_role(column, "studies") or design.is_decided_by(column)
 
 
 def _covariates(columns: Sequence[Column]) -> list[Column]:

@@ -22,6 +22,7 @@ from sklearn.preprocessing import KernelCenterer
 from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.metrics import auroc
 from aam.predict.column_estimators import LevelMedian, ShallowTree, ShrunkenLevelMean
+from aam.predict.column_kinds import has_role
 from aam.predict.columns import MOST_LEVELS, Column
 from aam.predict.estimator import MIN_SAMPLES
 from aam.predict.members import PENALTY
@@ -84,7 +85,7 @@ def predicted_by_microbes(
     ridge = KernelRidge(alpha=PENALTY, kernel="precomputed")
     # A centred kernel predicts differences from the mean of the other folds.
     around = out_of_fold(make_pipeline(KernelCenterer(), ridge), kernel, targets, folds)
-    return around + out_of_fold(DummyRegressor(), kernel, targets, folds)
+    return around + out_of_fold(DummyRegressor(), targets, targets, folds)
 
 
 class Score(NamedTuple):
@@ -222,15 +223,12 @@ class Design:
         The target.
     classes : bool
         Whether it is predicted as classes.
-    truth : float64 [N, K]
     random, split : sequence of Fold
         The folds of a random split, and of that of `aam train`.
     units : int64 [N]
         The group of each sample.
     tests : int
         Number of columns and parts that are judged together.
-    scale : float
-        By which numbers of the target were divided.
     group, fold : str, optional
         The column of the groups that count, and the one whose values the user holds out.
     has_option : bool
@@ -239,15 +237,23 @@ class Design:
 
     goal: Column
     classes: bool
-    truth: Floats
     random: Sequence[Fold]
     split: Sequence[Fold]
     units: Ints
     tests: int
-    scale: float
     group: str | None
     fold: str | None
     has_option: bool
+
+    @cached_property
+    def truth(self) -> Floats:
+        """The target as numbers [N, 1] or indicators of classes [N, K], divided by `scale`."""
+        return scaled(self.goal.indicators(self.classes))
+
+    @cached_property
+    def scale(self) -> float:
+        """A divisor of the target."""
+        return scale_of(self.goal.indicators(self.classes))
 
     @cached_property
     def noticeable(self) -> float:
@@ -297,7 +303,7 @@ class Design:
         """Whether each of a few studies, plates, days or subjects has one value of the target."""
         kinds = {"technical", "identity", *(["time"] if self.classes else [])}
         kinds -= {self.goal.kind} - {"identity"}
-        if column.kind not in kinds or not column.is_repeated or column.is_split:
+        if column.kind not in kinds or not column.is_repeated or has_role(column, "folds"):
             return False
         if not (column.has_levels or column.form == "date"):
             return False

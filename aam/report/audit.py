@@ -14,38 +14,36 @@ from aam.report.charts import Table, shortened
 # Rows of an audit and sentences about columns on a terminal, and names in a sentence.
 MOST_ROWS, MOST_SENTENCES, MOST_NAMES = 10, 6, 5
 
-CONFOUNDED = (
-    "These samples cannot tell {column} from {target}: each value of {column} has one value of "
-    "{target}. A model that looks good may have learned {column}."
-)
-# What to do, by the danger of a column, after its score.
-ADVICE = {
-    "random split": " on a random split: --group-column {column} prevents this.",
-    "part": ": {column} is more than an id. Leave it out.",
-    "suspect": ": too few groups to judge whether this is chance.",
-    "prevented": " on a random split; {group} in one fold prevents this.",
+# The danger of a column in a table, and in a sentence; a score says how well it predicts.
+DANGER_WORDS = {
+    "confounded": (
+        "cannot be told from it",
+        "These samples cannot tell {column} from {target}: each value of {column} has one value "
+        "of {target}. A model that looks good may have learned {column}.",
+    ),
+    "same": ("the target in other words", "{column} states {target} in other words: leave it out."),
+    "random split": (
+        "leaks on a random split",
+        "{score} on a random split: --group-column {column} prevents this.",
+    ),
+    "split": ("gives it away", "{score}{remedy}"),
+    "part": ("a part gives it away", "{score}: {column} is more than an id. Leave it out."),
+    "suspect": (
+        "too few groups to judge",
+        "{score}: too few groups to judge whether this is chance.",
+    ),
+    "prevented": (
+        "prevented by the groups",
+        "{score} on a random split; each {divider} in one fold prevents this.",
+    ),
 }
-BATCH_ADVICE = ": --batch-column {column} compares within its values."
-STUDY = ": --study-column {column} holds its values out."
-DATE = ": add a column of its months or years, and compare within them with --batch-column."
-COVARIATE = ": compare with a model that has it as a covariate."
-ASK_SEQUENCING = ": ask how the samples were sequenced."
-COMPARED = ": the report compares with it."
+UNSCORED = "Each value of {column} has one value of {target}: too few groups to judge."
 STATE_WORDS = {
     "id": "{column} has a different value for every sample: an id, no leak.",
     "constant": "{column} is constant.",
     "empty": "{column} is empty.",
 }
-# The danger of a column in a table.
-REMARKS = {
-    "confounded": "cannot be told from it",
-    "same": "the target in other words",
-    "random split": "leaks on a random split",
-    "split": "gives it away",
-    "part": "a part gives it away",
-    "suspect": "too few groups to judge",
-    "prevented": "prevented by the groups",
-}
+ASK_SEQUENCING = ": ask how the samples were sequenced."
 
 
 def score_in_words(value: float, gain: float, classes: bool) -> str:
@@ -57,54 +55,51 @@ def score_in_words(value: float, gain: float, classes: bool) -> str:
     return f"a mean error of {value:.3g} ({100 * gain:.0f} % less than guessing)"
 
 
-def _advice_on_split(row: Any, audit: Audit) -> str:
+def _remedy(row: Any, audit: Audit) -> str:
     """Return what to do about a column that tells the target on the split of `aam train`."""
-    options = audit.recommendation
+    options, column = audit.recommendation, row.column
     if row.kind == "reads":
-        return ASK_SEQUENCING if row.column == DEPTH else COMPARED
-    if row.column == options.study:
-        return STUDY
-    if row.column == options.batch:
-        return BATCH_ADVICE
-    if row.column in (*options.categorical, *options.numeric):
-        return COVARIATE
+        return ASK_SEQUENCING if column == DEPTH else ": the report compares with it."
+    if column == options.study:
+        return f": --study-column {column} holds its values out."
+    if column == options.batch:
+        return f": --batch-column {column} compares within its values."
+    if column in (*options.categorical, *options.numeric):
+        return ": compare with a model that has it as a covariate."
     if row.form == "date":
-        return DATE
+        return ": add a column of its months or years, and compare within them with --batch-column."
     return ASK_SEQUENCING if row.kind == "technical" and row.form == "number" else "."
 
 
-def _advice_of(row: Any, audit: Audit) -> str:
+def _sentence(row: Any, audit: Audit) -> str:
     """Return a sentence about one column with the option that helps, or ''."""
-    column, target = row.column, audit.target
-    if row.danger == "confounded":
-        return CONFOUNDED.format(column=column, target=target)
-    if row.danger == "same":
-        return f"{column} states {target} in other words: leave it out."
+    words = {"column": row.column, "target": audit.target}
     if not row.danger:
-        return STATE_WORDS[row.state].format(column=column) if row.state else ""
-    value, gain = row.random, row.random_gain
-    if row.danger in ("split", "part", "suspect"):
-        value, gain = row.split, row.split_gain
-    if math.isnan(value):
-        return f"Each value of {column} has one value of {target}: too few groups to judge."
-    predictor = f"A part of {column} ({row.part})" if row.part else column
-    advice = ADVICE.get(row.danger) or _advice_on_split(row, audit)
-    advice = advice.format(column=column, group=f"each {audit.divided_by or 'group'}")
-    return (
-        f"{predictor} predicts {target} with {score_in_words(value, gain, audit.classes)}{advice}"
+        return STATE_WORDS[row.state].format(**words) if row.state else ""
+    is_on_split = row.danger in ("split", "part", "suspect")
+    value, gain = (row.split, row.split_gain) if is_on_split else (row.random, row.random_gain)
+    _, sentence = DANGER_WORDS[row.danger]
+    if math.isnan(value) and "{score}" in sentence:
+        return UNSCORED.format(**words)
+    predictor = f"A part of {row.column} ({row.part})" if row.part else row.column
+    in_words = score_in_words(value, gain, audit.classes)
+    return sentence.format(
+        **words,
+        score=f"{predictor} predicts {audit.target} with {in_words}",
+        remedy=_remedy(row, audit),
+        divider=audit.divided_by or "group",
     )
 
 
 def advice_of(audit: Audit) -> list[str]:
     """Return a sentence for each column, or '', the most dangerous first."""
-    return [_advice_of(row, audit) for row in audit.frame.itertuples()]
+    return [_sentence(row, audit) for row in audit.frame.itertuples()]
 
 
 def warnings_of(audit: Audit) -> list[str]:
     """Return sentences on columns that these samples cannot tell from the target."""
-    return [
-        _advice_of(row, audit) for row in audit.frame.itertuples() if row.danger == "confounded"
-    ]
+    pairs = zip(audit.frame["danger"], advice_of(audit), strict=True)
+    return [sentence for danger, sentence in pairs if danger == "confounded"]
 
 
 def _absence(audit: Audit) -> list[str]:
@@ -159,11 +154,8 @@ def _notes(audit: Audit) -> list[str]:
 
 def sentences_of(audit: Audit) -> list[str]:
     """Return the sentences of an audit on a terminal below its table."""
-    advice = [
-        _advice_of(row, audit)
-        for row in audit.frame.itertuples()
-        if row.danger not in ("", "confounded")
-    ]
+    pairs = zip(audit.frame["danger"], advice_of(audit), strict=True)
+    advice = [sentence for danger, sentence in pairs if danger not in ("", "confounded")]
     more = len(advice) - MOST_SENTENCES
     rest = [f"{more} more columns tell the target; --output lists them."] if more > 0 else []
     return [*advice[:MOST_SENTENCES], *rest, *_notes(audit)]
@@ -194,9 +186,10 @@ def audit_table(audit: Audit, with_advice: bool = True, most: int | None = None)
     else:
         frame = frame.join(_scores(audit, shown))
         if with_advice:
-            frame["advice"] = [_advice_of(row, audit) for row in shown.itertuples()]
+            frame["advice"] = pd.Series(advice_of(audit), audit.frame.index)
         else:
-            frame["remark"] = [REMARKS.get(danger, "") for danger in shown["danger"]]
+            remarks = {danger: remark for danger, (remark, _) in DANGER_WORDS.items()}
+            frame["remark"] = shown["danger"].map(remarks).fillna("")
         title = f"How well each column alone predicts {audit.target}"
     return Table(title, frame, "audit")
 

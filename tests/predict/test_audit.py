@@ -299,12 +299,10 @@ def test_a_high_score_is_listed_where_absence_is_not_said(groups, folds):
     design = Design(
         goal,
         classes=False,
-        truth=goal.indicators(),
         random=split,
         split=split,
         units=rows % groups,
         tests=1,
-        scale=1.0,
         group=None,
         fold="site",
         has_option=True,

@@ -8,14 +8,8 @@ import pytest
 from scipy import sparse
 
 from aam.data.memory import metadata_from
-from aam.predict.columns import (
-    is_nested,
-    kind_by_name,
-    make_column,
-    overview,
-    parts_of,
-    read_column,
-)
+from aam.predict.column_kinds import kind_by_name, overview
+from aam.predict.columns import is_nested, make_column, read_column
 
 
 @pytest.mark.parametrize(
@@ -112,7 +106,7 @@ def test_a_finer_column_is_nested_in_a_coarser_one():
     ],
 )
 def test_parts_of_names_become_columns(labels, part, levels):
-    parts = {column.name: column for column in parts_of(make_column("id", labels, "category"))}
+    parts = {column.name: column for column in make_column("id", labels, "category").parts}
     assert parts[part].levels == levels
 
 
@@ -120,7 +114,7 @@ def test_times_of_dates_become_columns():
     moments = pd.Series(pd.date_range("2021-01-30 07:00", periods=40, freq="31h"))
     days = (moments - pd.Timestamp(0)) / pd.Timedelta(days=1)
     column = make_column("taken", moments.astype(str), "date", days.to_numpy())
-    parts = {part.name: part for part in parts_of(column)}
+    parts = {part.name: part for part in column.parts}
     assert set(parts) == {"the month", "the day of the week", "the hour"}
     np.testing.assert_array_equal(parts["the hour"].numbers, moments.dt.hour)
 
