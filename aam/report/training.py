@@ -95,7 +95,7 @@ class TrainingReport:
     def _report_data(self, targets: tuple[Evaluation, ...], unjudged: str) -> ReportData:
         """Contents of the report of the run and its targets."""
         prepared, config, study = self.prepared, self.prepared.config, self.prepared.study
-        named = [result.names.target for result in targets]
+        names = [result.names.target for result in targets]
         folders = prepared.folders(self.path).items()
         task = {"command": "train"}
         task["targets"] = ", ".join(config.targets.metadata_column) or "none"
@@ -109,8 +109,8 @@ class TrainingReport:
             targets=targets,
             curves=tuple(loss_figures({name: read_epochs(folder) for name, folder in folders})),
             around=surroundings(study.table, [result.predictions for result in targets]),
-            audits=self._audits(named),
-            learning_curves=self._learning_curves(named if config.targets.learning_curve else []),
+            audits=self._audits(names),
+            learning_curves=self._learning_curves(names if config.targets.learning_curve else []),
             dropped=dropped_by_class(study, targets),
             warnings=(
                 *(TRANSDUCTIVE if self.transductive else ()),
@@ -125,14 +125,14 @@ class TrainingReport:
     def _audits(self, targets: Sequence[str]) -> dict[str, Audit]:
         """The audit of each target."""
         data, classifier = self.prepared.config.data, self.prepared.config.targets.classifier
-        whole, study = fold_column(data) if data.cv else None, self.prepared.study
+        folds, study = fold_column(data) if data.cv else None, self.prepared.study
         audited = partial(make_audit, classifier=classifier, group_column=data.group_column)
         audits = dict[str, Audit]()
         for name in targets:
             ids, class_of = study.table.sample_ids, study.selection.classes.get(name)
             if class_of is not None:
                 ids = tuple(x for x in ids if class_of[x] is not None)
-            audits[name] = audited(study.at(ids), target=name, fold_column=whole)
+            audits[name] = audited(study.at(ids), target=name, fold_column=folds)
         return audits
 
     def _learning_curves(self, targets: Sequence[str]) -> dict[str, LearningCurve]:
@@ -226,12 +226,17 @@ def dropped_by_class(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Samples of each class in the metadata, and those that reach the depth, by target."""
     metadata, dropped = study.metadata, dict[str, dict[str, tuple[int, int]]]()
-    both = (study.table.sample_ids, study.selection.dropped)
-    for result in targets if metadata is not None else ():
-        known = ([name for name in names if name in not_none(metadata)] for names in both)
-        target, labels = result.names.target, result.predictions.labels
-        kept, lost = (Counter(not_none(metadata).values(target, names)) for names in known)
-        dropped[target] = {label: (kept[label] + lost[label], kept[label]) for label in labels}
+    if metadata is None:
+        return dropped
+    kept_ids = [name for name in study.table.sample_ids if name in metadata]
+    lost_ids = [name for name in study.selection.dropped if name in metadata]
+    for result in targets:
+        target = result.names.target
+        kept = Counter(metadata.values(target, kept_ids))
+        lost = Counter(metadata.values(target, lost_ids))
+        dropped[target] = {
+            label: (kept[label] + lost[label], kept[label]) for label in result.predictions.labels
+        }
     return dropped
 
 
@@ -243,8 +248,8 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
     every, kept = selection.file_samples, selection.aligned
     every = tuple(name for name in every if name not in set(selection.excluded))
     if dropped := len(study.selection.dropped):
-        few = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
-        texts.append(f"{few} and are left out.")
+        text = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
+        texts.append(f"{text} and are left out.")
     lacking = len(every) - len(kept) - study.selection.without_target
     if study.metadata is not None and lacking:
         text = f"{lacking} of {len(every)} samples of the table lack needed metadata"
@@ -266,5 +271,5 @@ def _explain_command(config: FineTuneConfig) -> str:
     """
     files = {"model": config.runtime.output_dir, "table": config.data.table}
     files |= {"sequences": config.data.sequences, "metadata": config.data.metadata}
-    named = {f"--{name}": str(path) for name, path in files.items() if path is not None}
-    return shlex.join(["aam", "explain", *(word for pair in named.items() for word in pair)])
+    options = {f"--{name}": str(path) for name, path in files.items() if path is not None}
+    return shlex.join(["aam", "explain", *(word for pair in options.items() for word in pair)])
