@@ -25,7 +25,7 @@ from aam.evaluate.predictions import (
     write_predictions,
 )
 from aam.files.atomic import seen_from_here
-from aam.options import not_none, to_dict
+from aam.options import to_dict
 from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
 from aam.predict.blend import DEFAULT_MEMBERS, NETWORK, in_words
