@@ -190,9 +190,8 @@ def check_call_kind(
     backends, threads = dict(_backends), torch.get_num_threads()
     # So little work that a second thread, on a busy machine, costs seconds.
     torch.set_num_threads(1)
-    call = device, dtype, masked, shapes
     try:
-        return {name: _check_backend(name, *call) for name in names}
+        return {name: _check_backend(name, device, dtype, masked, shapes) for name in names}
     finally:
         torch.set_num_threads(threads)
         _backends.clear()

@@ -175,8 +175,10 @@ def prepare_environment(threads: int | None = None) -> None:
         limit_threads(threads)
     if os.getloadavg()[0] > (os.cpu_count() or 1):
         os.environ.setdefault(*WAITING)
-    machine = os.environ, _architectures(), hip_version()
-    for change in [*required_changes(*machine, _job_folder(), usable_shared_cache(os.environ))]:
+    shared = usable_shared_cache(os.environ)
+    changes = required_changes(os.environ, _architectures(), hip_version(), _job_folder(), shared)
+    # All changes are found before the first one is made.
+    for change in list(changes):
         if change.value is None:
             del os.environ[change.name]
         else:

@@ -121,8 +121,9 @@ class Trainer:
             self.network = parallelize(task.network, self.runtime, self.step_world, task.blocks())
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = task.configure_optimizer(options)
-        setup = (self.scaler, self.step_world, options.max_grad_norm)
-        self.setup = StepSetup(self.network, task, self.optimizer, *setup)
+        self.setup = StepSetup(
+            self.network, task, self.optimizer, self.scaler, self.step_world, options.max_grad_norm
+        )
         self.steps = self._steps()
         epoch_steps = math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
         self.total_steps = epoch_steps * options.epochs
@@ -343,13 +344,20 @@ def fit(task: Task, options: TrainingOptions, folder: TrainingFolder) -> Trainer
     return its trainer.
     """
     run, title, state = folder.run, folder.title, folder.state
-    world, name = run.world, run.runtime.track
+    world = run.world
     manager = CheckpointManager(folder.path / CHECKPOINTS, run.runtime, run.signals, world)
     trainer = Trainer(task, options, run.runtime, world)
     logger = None
     if world.is_main:
-        length, tracking = (trainer.total_steps, options.epochs), (name, run.record["config"])
-        logger = RunLogger(folder.path, title, *length, state, *tracking)
+        logger = RunLogger(
+            folder.path,
+            title,
+            steps=trainer.total_steps,
+            epochs=options.epochs,
+            state=state,
+            track=run.runtime.track,
+            options=run.record["config"],
+        )
         trainer.on_record = logger.record
 
     # A closure over the trainer would keep its memory and its workers after a fold.

@@ -143,6 +143,22 @@ class Predictor:
         samples = Samples.of_study(self.study, rows, self.saved.levels, reads)
         return self.saved.predicted(samples, network_predictions)
 
+    def predict_variants(
+        self, variants: pd.DataFrame, rows: Rows, reads: Matrix, limited: Matrix
+    ) -> list[Floats]:
+        """Predictions of variants (`make_variants`) of the samples of `predict`, some at a time."""
+        if variants.empty:
+            return [values[:0] for values in self.predict(rows, reads, limited)]
+        starts = range(0, len(variants), VARIANTS_AT_ONCE)
+        chunks = [variants.iloc[start : start + VARIANTS_AT_ONCE] for start in starts]
+        parts = [
+            self.predict(
+                rows[chunk["sample"].to_numpy()], applied(chunk, reads), applied(chunk, limited)
+            )
+            for chunk in chunks
+        ]
+        return [np.concatenate(values) for values in zip(*parts, strict=True)]
+
     def attention(self, rows: Rows, limited: Matrix) -> Matrix:
         """Return the weight in the attention pool of each ASV that the network reads, ``[n, F]``;
         its sum is 1 per sample, and 0 without a network.
@@ -168,15 +184,16 @@ class Predictor:
         if self.asvs is None:
             return
         ends, sizes = limited.indptr[1:-1], np.diff(limited.indptr)
-        reads = [np.split(values, ends) for values in (limited.indices, limited.data)]
+        columns, reads = np.split(limited.indices, ends), np.split(limited.data, ends)
         order, device = np.argsort(-sizes, kind="stable"), self.asvs.vectors.device
         self.saved.required_network.eval()
         with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
             for start in range(0, len(order), EFFECT_SAMPLES):
                 places = order[start : start + EFFECT_SAMPLES]
-                sample_reads = [(reads[0][place], reads[1][place]) for place in places]
-                parts = [rows[places]], [sample_reads]
-                batch = collate(self.study, *parts, EVALUATION, WITHOUT_TOKENS).to(device)
+                sample_reads = [(columns[place], reads[place]) for place in places]
+                batch = collate(
+                    self.study, [rows[places]], [sample_reads], EVALUATION, WITHOUT_TOKENS
+                ).to(device)
                 yield places, batch, self.asvs.select(batch)
 
 
@@ -287,12 +304,7 @@ def _effects_of(
     attention = place @ predictor.attention(rows, limited)
     variants = make_variants(reads, predictor.asvs is not None, (predictor.saved.seed, number))
     sample_predictions = predictor.predict(rows, reads, limited)
-    parts = [[values[:0] for values in sample_predictions]]
-    for start in range(0, len(variants), VARIANTS_AT_ONCE):
-        chunk = variants.iloc[start : start + VARIANTS_AT_ONCE]
-        chunk_rows = rows[chunk["sample"].to_numpy()]
-        parts.append(predictor.predict(chunk_rows, applied(chunk, reads), applied(chunk, limited)))
-    variant_predictions = [np.concatenate(values) for values in zip(*parts, strict=True)]
+    variant_predictions = predictor.predict_variants(variants, rows, reads, limited)
     sample, column = variants["sample"].to_numpy(), variants["column"].to_numpy()
     weight, removed = variants["weight"].to_numpy(), variants["after"].to_numpy() == 0
     carriers = place @ reads.sign().astype(np.float64)
@@ -307,10 +319,19 @@ def _effects_of(
     ):
         change = base[sample] - changed
         loss = losses(spec, target_truth, base)[sample]
-        rise = placed(weight * np.nan_to_num(losses(spec, target_truth[sample], changed) - loss))
-        effects = tuple(placed(change[:, k], removed) for k in output_columns(spec))
-        means = (place @ base, carriers, rise, effects, attention)
-        effects_by_target.append(TargetEffects(spec, (), target_truth, *means))
+        rise = np.nan_to_num(losses(spec, target_truth[sample], changed) - loss)
+        effects_by_target.append(
+            TargetEffects(
+                spec,
+                sample_ids=(),
+                truth=target_truth,
+                prediction=place @ base,
+                carriers=carriers,
+                losses=placed(weight * rise),
+                effects=tuple(placed(change[:, k], removed) for k in output_columns(spec)),
+                attention=attention,
+            )
+        )
     return effects_by_target
 
 
