@@ -226,28 +226,28 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
     assert twice.targets.metadata_column == ("y",)
 
 
-def test_bad_words(tmp_path):
-    for words, message in (
-        (["--lr", "fast"], "--lr is fast: Input should be a valid number"),
-        (["--lr", "nan"], "--lr is nan: Input should be a finite number"),
-        (["--loss-type", "l3"], "--loss-type is l3: Input should be 'huber', 'mse' or 'mae'"),
-        (["--batch-size", "0"], "--batch-size is 0: Input should be greater than or equal to 1"),
-        (["--epochs"], "--epochs: expected one argument"),
-        (["stray"], "stray: unexpected"),
-        (["--no-such-option", "3"], "unknown option '--no-such-option'; --help lists"),
-        (
-            ["--embeding-dim", "3"],
-            "unknown option '--embeding-dim'; did you mean '--embedding-dim'?",
-        ),
-        (["--no-gradient-checkpointin"], "did you mean '--no-gradient-checkpointing'?"),
-        (["--confg", "x"], "did you mean '--config'?"),
-        (["--hepl"], "did you mean '--help'?"),
-        (["--alpha=1"], "unknown option '--alpha'"),
-        (["--config"], "--config: expected one argument"),
-        (["--config", str(tmp_path / "nowhere.toml")], "cannot be read"),
-        (["--members", "--trim"], "--members: expected at least one argument"),
-    ):
-        assert message in refusal(parse, "train", FineTuneConfig(), words)
+BAD_WORDS = [
+    ("--lr fast", "--lr is fast: Input should be a valid number"),
+    ("--lr nan", "--lr is nan: Input should be a finite number"),
+    ("--loss-type l3", "--loss-type is l3: Input should be 'huber', 'mse' or 'mae'"),
+    ("--batch-size 0", "--batch-size is 0: Input should be greater than or equal to 1"),
+    ("--epochs", "--epochs: expected one argument"),
+    ("stray", "stray: unexpected"),
+    ("--no-such-option 3", "unknown option '--no-such-option'; --help lists"),
+    ("--embeding-dim 3", "unknown option '--embeding-dim'; did you mean '--embedding-dim'?"),
+    ("--no-gradient-checkpointin", "did you mean '--no-gradient-checkpointing'?"),
+    ("--confg x", "did you mean '--config'?"),
+    ("--hepl", "did you mean '--help'?"),
+    ("--alpha=1", "unknown option '--alpha'"),
+    ("--config", "--config: expected one argument"),
+    ("--config nowhere/aam.toml", "cannot be read"),
+    ("--members --trim", "--members: expected at least one argument"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD_WORDS)
+def test_bad_words(words, message):
+    assert message in refusal(parse, "train", FineTuneConfig(), words.split())
 
 
 def test_everything_that_is_wrong_is_named_at_once(tmp_path, refused):
