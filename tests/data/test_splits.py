@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -30,6 +31,7 @@ from aam.data.splits import (
 from aam.data.study import Selection
 from aam.io.metadata import Metadata, read_metadata
 from tests.data.studies import metadata_of
+from tests.programs import absent
 from tests.refusals import refusal
 
 IDS = [f"s{k}" for k in range(100)]
@@ -154,36 +156,52 @@ def test_a_column_holds_out_each_of_its_folds_or_one():
     assert by_column(*moved, 0.25) == splits
 
 
-def test_what_cannot_be_divided():
-    assert "'s0'" in refusal(split_of, ["s0", "s1", "s0"])
-    assert "no samples" in refusal(split_of, [])
-    assert "--test-size is 1.0" in refusal(split_of, test=1.0)
-    assert "--validation-size is -0.1" in refusal(split_of, validation=-0.1)
-    assert "--validation-size is nan" in refusal(split_of, validation=float("nan"))
-    two = refusal(split_of, ["a", "b"], ["1", "2"], test=0.99)
-    assert "--test-size 0.99 takes 2 of 2 groups and leaves none to train on" in two
-    many = refusal(kfold, IDS, 21, GROUPS, seed=0)
-    assert "--cv is 21, expected 2 to 20, the number of groups" in many
-    assert "--cv is 1," in refusal(kfold, IDS, 1, seed=0)
-    assert "takes 1 of 1 groups" in refusal(kfold, ["a", "b"], 2, ["1", "2"], seed=0)
+FIVE_FOLDS = [str(k % 5) for k in range(100)]
+
+# What divides samples, and all that is said.
+REFUSED = [
+    (partial(split_of, ["s0", "s1", "s0"]), "'s0'"),
+    (partial(split_of, []), "no samples"),
+    (partial(split_of, test=1.0), "--test-size is 1.0"),
+    (partial(split_of, validation=-0.1), "--validation-size is -0.1"),
+    (partial(split_of, validation=float("nan")), "--validation-size is nan"),
+    (
+        partial(split_of, ["a", "b"], ["1", "2"], test=0.99),
+        "--test-size 0.99 takes 2 of 2 groups and leaves none to train on",
+    ),
+    (partial(kfold, IDS, 21, GROUPS, seed=0), "--cv is 21, expected 2 to 20, the number of groups"),
+    (partial(kfold, IDS, 1, seed=0), "--cv is 1,"),
+    (partial(kfold, ["a", "b"], 2, ["1", "2"], seed=0), "takes 1 of 1 groups"),
+    (
+        partial(by_column, IDS, FIVE_FOLDS, test_fold="5"),
+        "folds are '0', '1', '2', '3', '4', expected --test-fold '5'",
+    ),
+    (partial(by_column, IDS, ["0"] * 100), "all samples are in fold '0'; name another column"),
+    (
+        partial(by_column, IDS, FIVE_FOLDS, [f"g{k // 7}" for k in range(100)]),
+        "15 of 15 groups are in several folds",
+        "'g0' in '0', '1', '2', '3', '4'",
+        "by a column of whole groups",
+    ),
+    (
+        partial(by_column, IDS, ["0", "1", "", *FIVE_FOLDS[3:]]),
+        "1 of 100 samples have no value in --cv or --split-column fold: 's2'",
+    ),
+    (
+        partial(check_groups, split_of(test=0.2), dict(zip(IDS, GROUPS, strict=True))),
+        "16 of 20 groups are in several subsets: 'g10'",
+    ),
+]
 
 
-def test_folds_that_cannot_be_used():
-    folds = [str(k % 5) for k in range(100)]
-    expected = "folds are '0', '1', '2', '3', '4', expected --test-fold '5'"
-    assert expected in refusal(by_column, IDS, folds, test_fold="5")
-    one = refusal(by_column, IDS, ["0"] * 100)
-    assert "all samples are in fold '0'; name another column" in one
-    crossing = refusal(by_column, IDS, folds, [f"g{k // 7}" for k in range(100)])
-    assert "15 of 15 groups are in several folds" in crossing
-    assert "'g0' in '0', '1', '2', '3', '4'" in crossing
-    assert "by a column of whole groups" in crossing
-    groups = dict(zip(IDS, GROUPS, strict=True))
-    message = refusal(check_groups, split_of(test=0.2), groups)
-    assert "16 of 20 groups are in several subsets: 'g10'" in message
+@pytest.mark.parametrize("row", REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_divided(row):
+    divide, *problems = row
+    assert absent(refusal(divide), *problems) == []
+
+
+def test_samples_without_groups_are_in_no_two_subsets():
     check_groups(split_of(test=0.2), dict.fromkeys(IDS, None))
-    lacking = refusal(by_column, IDS, ["0", "1", "", *folds[3:]])
-    assert "1 of 100 samples have no value in --cv or --split-column fold: 's2'" in lacking
 
 
 def test_a_sample_without_a_group_is_its_own(study):

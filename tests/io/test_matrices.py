@@ -242,6 +242,22 @@ def test_data_of_another_file_is_not_followed(tmp_path):
         assert "matrix lies in another file; copy it into this one" in refusal(read_distances, path)
 
 
+NO_SAMPLES_OF_IDS = "sample ids; expected floating-point numbers"
+
+
+@pytest.mark.parametrize(
+    ("ids", "values", "message"),
+    [
+        (IDS[:3], VALUES, NO_SAMPLES_OF_IDS),
+        (IDS, VALUES[:, :3], NO_SAMPLES_OF_IDS),
+        (IDS, VALUES.astype(int), "of kind 'f'"),
+    ],
+)
+def test_hdf5_files_of_other_shapes_and_types(tmp_path, ids, values, message):
+    write_h5(tmp_path / "D.h5", ids, values)
+    assert message in refusal(read_distances, tmp_path / "D.h5")
+
+
 def test_broken_hdf5_files(tmp_path):
     path = tmp_path / "D.h5"
     path.write_bytes(b"nothing of the kind")
@@ -250,11 +266,6 @@ def test_broken_hdf5_files(tmp_path):
         file.create_group("matrix")
     message = refusal(read_distances, path)
     assert "expected what ssu writes with --format hdf5: no dataset 'order'" in message
-    for ids, values in ((IDS[:3], VALUES), (IDS, VALUES[:, :3])):
-        write_h5(path, ids, values)
-        assert "sample ids; expected floating-point numbers" in refusal(read_distances, path)
-    write_h5(path, IDS, VALUES.astype(int))
-    assert "of kind 'f'" in refusal(read_distances, path)
 
 
 def test_other_archives_endings_and_absent_files(tmp_path):
