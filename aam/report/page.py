@@ -38,7 +38,6 @@ FOLDED_ROWS = 30
 
 # Of what a page shows, as data: pages of other formats cannot be shown again.
 PAGE_FORMAT = 1
-ANOTHER_FOLDER = "train again, or use --output-dir"
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
@@ -283,11 +282,16 @@ def read_page(path: Path) -> dict[str, Any]:
     InputError
         The file is damaged, or of another version of aam.
     """
+    remedy = "train again, or use --output-dir"
     try:
         page = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path}: is damaged ({error}); {ANOTHER_FOLDER}") from None
+        raise InputError(f"{path}: is damaged ({error}); {remedy}") from None
     if not isinstance(page, dict) or page.get("format") != PAGE_FORMAT:
         what = "is of another version of aam, so its report takes no importances"
-        raise InputError(f"{path}: {what}; {ANOTHER_FOLDER}")
+        raise InputError(f"{path}: {what}; {remedy}")
+    try:
+        page_html(page)
+    except (jinja2.UndefinedError, TypeError) as error:
+        raise InputError(f"{path}: is damaged ({error}); {remedy}") from None
     return page

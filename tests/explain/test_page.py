@@ -110,7 +110,18 @@ def test_the_report_of_a_run_takes_the_importances_again_and_again(tmp_path):
     assert page_html(page, explanation) == once
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 0}', '{"format": 1', "\u0000"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"format": 0}',
+        '{"format": 1',
+        "\u0000",
+        '{"format": 1}',
+        '{"format": 1, "targets": 3}',
+    ],
+)
 def test_a_page_that_is_damaged_or_of_another_version_is_refused(tmp_path, text):
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(InputError, match=r"report\.json: is .*; train again, or use --output-dir"):
