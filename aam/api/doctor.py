@@ -237,7 +237,7 @@ def _examine_machine(config: DoctorConfig) -> Facts:
         "status": FAILED if wrong else FINISHED,
     }
     print(f"aam doctor: {platform.name}")
-    print("\n".join(_described(report)))
+    print("\n".join(_report_lines(report)))
     for finding in findings:
         print(f"{finding.level}: {finding.what}\n    {finding.mend}")
     if not wrong:
@@ -245,7 +245,7 @@ def _examine_machine(config: DoctorConfig) -> Facts:
     return report
 
 
-def _described(report: Facts) -> Iterator[str]:
+def _report_lines(report: Facts) -> Iterator[str]:
     """A line for each fact of a machine, and for each back end of attention."""
     speed = report["training"]["samples_per_s"]
     facts = {

@@ -81,10 +81,10 @@ def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> lis
     `token_limit`; `shallow` as in `Collation`.
     """
     limit = study.config.token_limit
-    return [limited(row, limit) for row in rarefied_rows(study, rows, epoch, shallow)]
+    return [most_abundant(row, limit) for row in rarefied_rows(study, rows, epoch, shallow)]
 
 
-def limited(row: RarefiedRow, limit: int) -> RarefiedRow:
+def most_abundant(row: RarefiedRow, limit: int) -> RarefiedRow:
     """Return the `limit` most abundant ASVs of a rarefied sample."""
     columns, reads = row
     if len(columns) > limit:
@@ -236,7 +236,7 @@ def _largest_first(
     """
     rows, read, full = [], [], []
     for part, reads in zip(parts, rarefied, strict=True):
-        token_rows = [limited(row, study.config.token_limit) for row in reads]
+        token_rows = [most_abundant(row, study.config.token_limit) for row in reads]
         order = np.argsort([-len(columns) for columns, _ in token_rows], kind="stable")
         rows.append(part[order])
         read += [token_rows[i] for i in order]
@@ -334,7 +334,7 @@ def _ignore_warnings(worker: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)
 
 
-def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
+def _start_iterator(ahead: DataLoader[Any]) -> Iterator[Any]:
     """Return the iterator of a loader whose workers start with these signals blocked, until they
     ignore them.
     """
@@ -349,7 +349,7 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
 Item = tuple[Rows, int, int]
 Finish = Callable[[Batch, int], Any]
 # Workers, the list of what they do next, and how they finish a batch.
-Workers = tuple[DataLoader[Any], list[Any], Finish]
+Workers = tuple[DataLoader[Any], list[Any], Finish | None]
 
 
 def _stop_workers(pools: list[Workers]) -> None:
@@ -362,16 +362,17 @@ def _stop_workers(pools: list[Workers]) -> None:
     pools.clear()
 
 
-def _as_it_is(batch: Batch, number: int) -> Batch:
-    return batch
+def _finished(batch: Batch, number: int, finish: Finish | None) -> Any:
+    """Return what `finish` makes of a batch, or the batch without it."""
+    return batch if finish is None else finish(batch, number)
 
 
-def _sent(made: Any) -> Any:
+def _as_bytes(made: Any) -> Any:
     """Return what a worker sends to the main process."""
     return BatchBytes.of(made) if isinstance(made, AnyBatch) else made
 
 
-def _received(sent: Any) -> Any:
+def _from_bytes(sent: Any) -> Any:
     """Return what a worker made."""
     return sent.batch() if isinstance(sent, BatchBytes) else sent
 
@@ -480,26 +481,27 @@ class Loader:
         _stop_workers(self.pools)
 
     def epoch(
-        self, epoch: int, skip: int = 0, finish: Finish = _as_it_is, first: int = 0
+        self, epoch: int, skip: int = 0, finish: Finish | None = None, first: int = 0
     ) -> Iterator[Any]:
         """Yield this rank's share of the batches of an epoch, after the first `skip`.
 
         The workers give each batch and its number, counted from `first` on, to `finish`, and its
-        result is yielded. Epochs whose `finish` is equal share workers.
+        result is yielded; without `finish` the batch is. Epochs whose `finish` is equal share
+        workers.
         """
         order = self.order(epoch)[skip:]
         numbers = range(first + skip, first + skip + len(order))
         if self.world.size == 1:
             items = [(rows, epoch, at) for at, rows in zip(numbers, order, strict=True)]
-            yield from self._ahead(items, finish)
+            yield from self._results(items, finish)
             return
         parts_by_batch, rank = [self.parts(rows) for rows in order], self.world.rank
         pairs = zip(numbers, parts_by_batch, strict=True)
         rank_items = [(parts[rank], epoch, at) for at, parts in pairs]
-        exchanged = self._with_asvs if self.is_alone else self._with_rows
+        exchanged = self._exchange_asvs if self.is_alone else self._exchange_rows
         waiting: deque[Callable[[], Any]] = deque()
         for item, parts, made in zip(
-            rank_items, parts_by_batch, self._ahead(rank_items, finish), strict=True
+            rank_items, parts_by_batch, self._results(rank_items, finish), strict=True
         ):
             waiting.append(exchanged(made, parts, item, finish))
             # What ranks exchange arrives while the batch before is computed.
@@ -517,8 +519,8 @@ class Loader:
         most = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
         return max(int(most[part].sum()) for part in parts)
 
-    def _with_rows(
-        self, rarefied: list[RarefiedRow], parts: list[Rows], item: Item, finish: Finish
+    def _exchange_rows(
+        self, rarefied: list[RarefiedRow], parts: list[Rows], item: Item, finish: Finish | None
     ) -> Callable[[], Any]:
         """Begin to exchange rarefied samples; what is returned makes the batch of them."""
         _, epoch, number = item
@@ -526,12 +528,12 @@ class Loader:
 
         def batch() -> Any:
             made = collate(self.study, parts, arrived(), epoch, self.collation, self.world.rank)
-            return finish(made, number)
+            return _finished(made, number, finish)
 
         return batch
 
-    def _with_asvs(
-        self, batch: Batch | PaddedBatch, parts: list[Rows], item: Item, finish: Finish
+    def _exchange_asvs(
+        self, batch: Batch | PaddedBatch, parts: list[Rows], item: Item, finish: Finish | None
     ) -> Callable[[], Any]:
         """Begin to exchange the ASVs of a batch; what is returned gives the batch that all ranks
         agree on.
@@ -539,36 +541,37 @@ class Loader:
         samples = tuple(map(len, parts))
         return exchange_asvs(batch, samples, self._longest(parts), self.world)
 
-    def _take(self, finish: Finish, item: Item) -> Any:
+    def _make(self, finish: Finish | None, item: Item) -> Any:
         """Make a batch and finish it; where ranks exchange reads, only rarefy the rows of this
         one.
         """
         rows, epoch, number = item
         if not self.is_alone:
             return rarefied_rows(self.study, rows, epoch, self.collation.shallow)
-        return finish(rarefied_batch(self.study, rows, epoch, self.collation), number)
+        batch = rarefied_batch(self.study, rows, epoch, self.collation)
+        return _finished(batch, number, finish)
 
-    def _packed(self, finish: Finish, item: Item) -> Any:
+    def _make_in_worker(self, finish: Finish | None, item: Item) -> Any:
         """Make a batch in a worker."""
-        return _sent(self._take(finish, item))
+        return _as_bytes(self._make(finish, item))
 
-    def _ahead(self, items: list[Item], finish: Finish) -> Iterator[Any]:
-        """Yield what `_take` makes of each item, in order, in `workers` where there are any."""
+    def _results(self, items: list[Item], finish: Finish | None) -> Iterator[Any]:
+        """Yield what `_make` returns for each item, in order, in `workers` where there are any."""
         if not self.workers:
-            yield from (self._take(finish, item) for item in items)
+            yield from (self._make(finish, item) for item in items)
             return
         try:
             with warnings.catch_warnings():
                 # torch warns when there are more workers than cores; the user asked for them.
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
-                batches = _begun(self._workers(items, finish))
-            yield from map(_received, batches)
+                batches = _start_iterator(self._workers(items, finish))
+            yield from map(_from_bytes, batches)
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
             raise RunError(f"{KILLED} ({error}); lower --num-workers {self.workers}") from error
 
-    def _workers(self, items: list[Item], finish: Finish) -> DataLoader[Any]:
+    def _workers(self, items: list[Item], finish: Finish | None) -> DataLoader[Any]:
         """Return the workers of this loader, which take `items` next."""
         if self.pools and self.pools[0][2] != finish:
             self.close()
@@ -579,7 +582,7 @@ class Loader:
                 sampler=waiting,
                 batch_size=None,
                 # The workers must not keep this loader; they end with it, at the latest at exit.
-                collate_fn=partial(replace(self)._packed, finish),
+                collate_fn=partial(replace(self)._make_in_worker, finish),
                 num_workers=self.workers,
                 # Without a generator of its own it would advance the one that dropout uses.
                 generator=torch.Generator(),

@@ -214,15 +214,15 @@ class CapturedSteps:
             return eager()
         if shape not in self.known_shapes or self.step_count <= WARM_UP_STEPS:
             self.known_shapes.add(shape)
-            return self._measured(eager, window[0].data)
-        if shape not in self.graphs and not self._is_captured(shape, parts, window[0]):
+            return self._measure_step(eager, window[0].data)
+        if shape not in self.graphs and not self._try_capture(shape, parts, window[0]):
             return eager()
         if self.is_right is None:
             self._judge(eager, captured)
             return eager()
         return captured()
 
-    def _measured(self, eager: Callable[[], StepOutcome], batch: Any) -> StepOutcome:
+    def _measure_step(self, eager: Callable[[], StepOutcome], batch: Any) -> StepOutcome:
         """Take a step, and refuse the batches of the run where the largest would not fit."""
         task, device = self.task, self.task.device
         before = int(torch.cuda.memory_allocated(device))
@@ -254,7 +254,7 @@ class CapturedSteps:
         self.graphs.clear()
         log.warning("steps are not captured as graphs: %s", reason)
 
-    def _is_captured(
+    def _try_capture(
         self, shape: Hashable, parts: Callable[[Sequence[MicroBatch]], StepParts], micro: MicroBatch
     ) -> bool:
         """Capture a step on batches of a shape, on all ranks or on none."""
@@ -309,7 +309,7 @@ class CapturedSteps:
                 try:
                     exchanges.append(next(parts))
                 except StopIteration as end:
-                    names, results = _results_of(end.value)
+                    names, results = _outcome_tensor(end.value)
             self.pool = graphs[-1].pool() if self.pool is None else self.pool
         return CapturedStep([*inputs.values()], graphs, exchanges, names, results)
 
@@ -323,7 +323,7 @@ class CapturedSteps:
         return StepOutcome(dict(zip(captured.names, pairs, strict=True)), nonfinite > 0)
 
 
-def _results_of(outcome: StepOutcome) -> tuple[tuple[str, ...], Tensor]:
+def _outcome_tensor(outcome: StepOutcome) -> tuple[tuple[str, ...], Tensor]:
     """Return the names of the terms of a step, and all numbers that it leaves."""
     values = [value for pair in outcome.terms.values() for value in pair]
     results = torch.stack([value.double() for value in (*values, outcome.nonfinite)])

@@ -45,7 +45,7 @@ log = logging.getLogger("aam")
 RECEIVERS = 2
 
 
-def applied(variants: pd.DataFrame, counts: Matrix) -> Matrix:
+def apply_variants(variants: pd.DataFrame, counts: Matrix) -> Matrix:
     """Reads ``[M, F]`` of the variants of samples with the reads `counts` ``[n, F]``.
 
     An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of them.
@@ -127,14 +127,14 @@ class Predictor:
     config: RuntimeConfig
     asvs: AsvVectors | None
 
-    def predict(self, rows: Rows, reads: Matrix, limited: Matrix) -> list[Floats]:
+    def predict(self, rows: Rows, reads: Matrix, network_reads: Matrix) -> list[Floats]:
         """Predictions of each target, numbers first, in the units of targets.
 
-        The samples at `rows` of the study have these `reads` ``[n, F]``; the network reads the
-        `limited` ones.
+        The samples at `rows` of the study have these `reads` ``[n, F]``; the network reads
+        `network_reads`.
         """
         parts, places = [], [np.zeros(0, np.int64)]
-        for at, batch, vectors in self._batches(rows, limited):
+        for at, batch, vectors in self._batches(rows, network_reads):
             outputs = self.saved.required_network(batch, asvs=vectors)
             parts.append(per_target(collect(outputs, batch)))
             places.append(at)
@@ -144,47 +144,51 @@ class Predictor:
         return self.saved.predicted(samples, network_predictions)
 
     def predict_variants(
-        self, variants: pd.DataFrame, rows: Rows, reads: Matrix, limited: Matrix
+        self, variants: pd.DataFrame, rows: Rows, reads: Matrix, network_reads: Matrix
     ) -> list[Floats]:
         """Predictions of variants (`make_variants`) of the samples of `predict`, some at a time."""
         if variants.empty:
-            return [values[:0] for values in self.predict(rows, reads, limited)]
+            return [values[:0] for values in self.predict(rows, reads, network_reads)]
         starts = range(0, len(variants), VARIANTS_AT_ONCE)
         chunks = [variants.iloc[start : start + VARIANTS_AT_ONCE] for start in starts]
         parts = [
             self.predict(
-                rows[chunk["sample"].to_numpy()], applied(chunk, reads), applied(chunk, limited)
+                rows[chunk["sample"].to_numpy()],
+                apply_variants(chunk, reads),
+                apply_variants(chunk, network_reads),
             )
             for chunk in chunks
         ]
         return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
-    def attention(self, rows: Rows, limited: Matrix) -> Matrix:
+    def attention(self, rows: Rows, network_reads: Matrix) -> Matrix:
         """Return the weight in the attention pool of each ASV that the network reads, ``[n, F]``;
         its sum is 1 per sample, and 0 without a network.
 
         It says what the network looks at, not what changes its prediction.
         """
         if self.asvs is None:
-            return sparse.csr_matrix(limited.shape)
+            return sparse.csr_matrix(network_reads.shape)
         network, by_place = self.saved.required_network, dict[int, Floats]()
-        for places, batch, vectors in self._batches(rows, limited):
+        for places, batch, vectors in self._batches(rows, network_reads):
             by_bin = network.sample.attention(vectors, slots_of(pad_batch(batch)))
             weights = [row for view in by_bin for row in view.double().cpu().numpy()]
             sized = zip(places.tolist(), weights, batch.sizes, strict=True)
             by_place |= {at: row[:size] for at, row, size in sized}
-        paid = limited.astype(np.float64)
+        paid = network_reads.astype(np.float64)
         paid.data = np.concatenate([by_place[place] for place in range(len(rows))])
         return paid
 
-    def _batches(self, rows: Rows, limited: Matrix) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
+    def _batches(
+        self, rows: Rows, network_reads: Matrix
+    ) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
         """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
         forward pass; nothing without a network.
         """
         if self.asvs is None:
             return
-        ends, sizes = limited.indptr[1:-1], np.diff(limited.indptr)
-        columns, reads = np.split(limited.indices, ends), np.split(limited.data, ends)
+        ends, sizes = network_reads.indptr[1:-1], np.diff(network_reads.indptr)
+        columns, reads = np.split(network_reads.indices, ends), np.split(network_reads.data, ends)
         order, device = np.argsort(-sizes, kind="stable"), self.asvs.vectors.device
         self.saved.required_network.eval()
         with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
@@ -300,11 +304,11 @@ def _effects_of(
     their mean.
     """
     study, reads = predictor.study, rarefied_table(predictor.study, number, rows)
-    limited = matrix_of(rows_read(study, rows, number), study.table.shape[1])
-    attention = place @ predictor.attention(rows, limited)
+    network_reads = matrix_of(rows_read(study, rows, number), study.table.shape[1])
+    attention = place @ predictor.attention(rows, network_reads)
     variants = make_variants(reads, predictor.asvs is not None, (predictor.saved.seed, number))
-    sample_predictions = predictor.predict(rows, reads, limited)
-    variant_predictions = predictor.predict_variants(variants, rows, reads, limited)
+    sample_predictions = predictor.predict(rows, reads, network_reads)
+    variant_predictions = predictor.predict_variants(variants, rows, reads, network_reads)
     sample, column = variants["sample"].to_numpy(), variants["column"].to_numpy()
     weight, removed = variants["weight"].to_numpy(), variants["after"].to_numpy() == 0
     carriers = place @ reads.sign().astype(np.float64)

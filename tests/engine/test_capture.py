@@ -56,7 +56,7 @@ def steps(monkeypatch):
         made, "_capture", lambda _, micro: sizes["captured"].append(len(micro.data))
     )
     monkeypatch.setattr(made, "_replay", replay)
-    monkeypatch.setattr(made, "_measured", measured)
+    monkeypatch.setattr(made, "_measure_step", measured)
     return made, sizes
 
 

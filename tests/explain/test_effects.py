@@ -13,7 +13,7 @@ from scipy import sparse
 from aam.data.rarefaction import rarefied_rows
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
-from aam.explain.effects import applied, explain_samples, make_variants
+from aam.explain.effects import apply_variants, explain_samples, make_variants
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.blend import DEFAULT_MEMBERS, fit_blends
@@ -133,7 +133,7 @@ def test_variants_change_one_asv_of_a_sample_and_none_that_a_limit_left_out():
     kinds = set(zip(variants["before"] > 0, variants["after"] > 0, strict=True))
     assert {(True, False), (False, True)} <= kinds
     for table in (counts, limited):
-        changed = applied(variants, sparse.csr_matrix(table))
+        changed = apply_variants(variants, sparse.csr_matrix(table))
         assert changed.nnz == np.count_nonzero(changed.data)
         columns = variants[["sample", "column", "after"]].to_numpy()
         for (sample, column, after), reads in zip(columns, changed.toarray(), strict=True):
