@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -263,17 +264,21 @@ def in_rows_of(task: Task, predictions: TargetPredictions, predicted: Array) -> 
 
 
 def comparison_row(comparison: Comparison) -> dict[str, Any]:
-    """The metric of a program with its interval, and the difference of `aam` from it."""
+    """The metric of a program with its interval, and the difference of `aam` from it.
+
+    Limits and p-values are None below six groups.
+    """
     metric, difference = comparison.metrics[comparison.key], comparison.difference
+    tested = not math.isnan(comparison.p)
     return {
         "metric": comparison.key,
         "value": metric.value,
-        "interval": [metric.low, metric.high],
+        "interval": [metric.low, metric.high] if tested else None,
         "aam": comparison.model[comparison.key],
         "difference": difference.value,
-        "difference_interval": [difference.low, difference.high],
-        "p": comparison.p,
-        "corrected_p": comparison.corrected_p,
+        "difference_interval": [difference.low, difference.high] if tested else None,
+        "p": comparison.p if tested else None,
+        "corrected_p": comparison.corrected_p if tested else None,
         "samples": comparison.samples,
         "groups": comparison.groups,
     }
@@ -325,6 +330,9 @@ def line_of(row: dict[str, Any]) -> str:
     start = f"{row['task']}: {row['rival']} {row['version']}".rstrip()
     if "not_run" in row:
         return f"{start}: not run: {row['not_run']}"
-    low, high = row["interval"]
-    values = f"{row['metric']} {row['value']:.3f} ({low:.3f} to {high:.3f})"
-    return f"{start}: {values}, aam {row['aam']:.3f}, p {row['p']:.3f}, {row['seconds']:.0f} s"
+    values = f"{row['metric']} {row['value']:.3f}, aam {row['aam']:.3f}"
+    if row["interval"] is None:
+        return f"{start}: {values}, too few groups for a test; {row['seconds']:.0f} s"
+    low, high = row["difference_interval"]
+    difference = f"difference {row['difference']:.3f} ({low:.3f} to {high:.3f}), p {row['p']:.3f}"
+    return f"{start}: {values}, {difference}; {row['seconds']:.0f} s"

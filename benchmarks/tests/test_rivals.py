@@ -12,6 +12,7 @@ import pytest
 
 from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.targets import TargetSpec
+from aam.evaluate.comparison import Baseline, compare_with_baselines
 from aam.evaluate.predictions import make_predictions, write_predictions
 from aam.options import RunConfig, to_dict
 from aam.predict.baselines import Task
@@ -25,10 +26,12 @@ from benchmarks.rivals import (
     RIVALS,
     LogShares,
     compare_with_rivals,
+    comparison_row,
     environment,
     in_rows_of,
     lasso_predictions,
     last_line,
+    line_of,
     load_run,
     rival_predictions,
 )
@@ -174,6 +177,19 @@ def test_programs_are_compared_with_the_predictions_of_a_run(run, tmp_path, caps
     lines = capsys.readouterr().err
     assert f"ph: {LASSO}" in lines
     assert "ph: TabPFN: not run: its package" in lines
+
+
+def test_few_groups_have_neither_limits_nor_p(run):
+    predictions = load_run(run)[1]
+    few = predictions.at(np.isin(predictions.groups, np.unique(predictions.groups)[:3]))
+    baseline = Baseline("other", few.truth + 1.0, trivial=False)
+    (comparison,) = compare_with_baselines(few, [baseline], seed=0, repeats=20)
+    row = {"task": "ph", "rival": "other", "version": "1", "seconds": 2.0}
+    row |= comparison_row(comparison)
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert row["value"] == pytest.approx(1.0)
+    assert row["interval"] is row["difference_interval"] is row["p"] is row["corrected_p"] is None
+    assert "too few groups" in line_of(row)
 
 
 def test_the_held_out_samples_of_a_run_are_those_of_its_options(run):
