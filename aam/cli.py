@@ -180,7 +180,7 @@ def parse(
     if (path := values.pop("config", None)) is not None:
         default = read_config(path, default)
     config, problems = overlaid(default, values, "")
-    if problems := [*problems, *_unexpected(unexpected, parser), *judge(config)]:
+    if problems := [*problems, *_unexpected(unexpected, words, parser), *judge(config)]:
         raise InputError(*problems)
     return config
 
@@ -229,15 +229,38 @@ def _add(group: Any, option: Any) -> None:
     group.add_argument(option.name, nargs=nargs, metavar=name, **properties)
 
 
-def _unexpected(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a problem for each word that looks like an option, else for each word."""
+def _unexpected(
+    unexpected: Sequence[str], words: Sequence[str], parser: argparse.ArgumentParser
+) -> Iterator[str]:
+    """Yield a problem for each word that looks like an option, else for each further value of an
+    option that takes one, else for each word.
+    """
     from aam.options import unknown
 
-    option_names = [*parser._option_string_actions]
-    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-    yield from (unknown("option", flag, option_names) for flag in flags)
-    if not flags:
-        yield from (f"{word}: unexpected; --help lists the options" for word in words)
+    options = parser._option_string_actions
+    flags = [word.partition("=")[0] for word in unexpected if word.startswith("--")]
+    if flags:
+        yield from (unknown("option", flag, [*options]) for flag in flags)
+        return
+    rest, following = dict.fromkeys(unexpected), list[tuple[str, list[str]]]()
+    for word in words:
+        if word.startswith("--"):
+            name, mark, value = word.partition("=")
+            following.append((name, [value] if mark else []))
+        elif following:
+            following[-1][1].append(word)
+    for name, values in following:
+        others, is_target = values[1:], name == "--metadata-column"
+        takes_one = name in options and options[name].nargs is None
+        # Files may follow a value.
+        if takes_one and rest.keys() & set(others if is_target else others[:1]):
+            noun, remedy = "value", f"leave {' '.join(others)!r} out"
+            if is_target:
+                noun, remedy = "target", "run it once for each"
+            text = f"takes one {noun}, not {' '.join(values)!r}"
+            yield f"{name}: `{parser.prog}` {text}; {remedy}"
+            rest = {word: None for word in rest if word not in others}
+    yield from (f"{word}: unexpected; --help lists the options" for word in rest)
 
 
 # --- a run ---------------------------------------------------------------------------------------

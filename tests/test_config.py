@@ -14,6 +14,7 @@ import pytest
 from aam.cli import COMMANDS, main, parse
 from aam.config import (
     RESERVED,
+    AuditConfig,
     DataConfig,
     ExportConfig,
     FineTuneConfig,
@@ -233,6 +234,9 @@ BAD_WORDS = [
     ("--batch-size 0", "--batch-size is 0: Input should be greater than or equal to 1"),
     ("--epochs", "--epochs: expected one argument"),
     ("stray", "stray: unexpected"),
+    ("--lr 0.1 0.2", "--lr: `train` takes one value, not '0.1 0.2'; leave '0.2' out"),
+    ("--lr=0.1 0.2", "--lr: `train` takes one value, not '0.1 0.2'"),
+    ("0.2 --lr 0.1", "0.2: unexpected"),
     ("--no-such-option 3", "unknown option '--no-such-option'; --help lists"),
     ("--embeding-dim 3", "unknown option '--embeding-dim'; did you mean '--embedding-dim'?"),
     ("--no-gradient-checkpointin", "did you mean '--no-gradient-checkpointing'?"),
@@ -248,6 +252,15 @@ BAD_WORDS = [
 @pytest.mark.parametrize(("words", "message"), BAD_WORDS)
 def test_bad_words(words, message):
     assert message in refusal(parse, "train", FineTuneConfig(), words.split())
+
+
+@pytest.mark.parametrize("files_first", [True, False])
+def test_an_audit_takes_one_target(files_first):
+    files, targets = ["t.tsv", "m.tsv"], ["--metadata-column", "ph", "salt"]
+    words = [*files, *targets] if files_first else [*targets, *files]
+    message = refusal(parse, "aam audit", AuditConfig(), words)
+    assert "--metadata-column: `aam audit` takes one target, not 'ph salt" in message
+    assert "unexpected" not in message
 
 
 def test_everything_that_is_wrong_is_named_at_once(tmp_path, refused):
