@@ -39,7 +39,7 @@ UNTIMED_STEPS = 2
 RANK_NUMBERS = "ranks.json"
 
 
-def prepared_steps(
+def make_profile_steps(
     config: PretrainConfig, constant: bool, world: World = SINGLE
 ) -> PretrainingSteps:
     """Return steps of pretraining, with `constant` in batches of constant shape, all of whose ASVs
@@ -94,7 +94,7 @@ def _count_as_rank(config: ProfileConfig, training: PretrainConfig) -> None:
     constant = attention_of_gpu(config.constant_shapes)
     with process_group(runtime) as world, constant:
         training = replace(training, runtime=runtime)
-        steps = prepared_steps(training, config.constant_shapes, world)
+        steps = make_profile_steps(training, config.constant_shapes, world)
         steps.take(UNTIMED_STEPS, 0)
         numbers = step_numbers(steps, steps.take(config.steps, 1)[1])
         if world.is_main:
@@ -109,7 +109,7 @@ def measure_steps(config: PretrainConfig, repeats: int, constant: bool = False) 
     arithmetic over that of a matrix product in the same precision, ``accounted`` the share of the
     wall time in ``stages`` (mean seconds); ``peak_bytes`` includes the epoch's largest batch.
     """
-    steps = prepared_steps(config, constant)
+    steps = make_profile_steps(config, constant)
     wide = steps.task.config.model.trains_in_bf16
     # On a CPU float32, as a product in fp16 takes minutes there.
     on_cpu = steps.device.type == "cpu"

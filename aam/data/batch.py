@@ -50,22 +50,22 @@ class Ranks:
     slots: tuple[int, ...] = ()
 
     @property
-    def first(self) -> int:
+    def first_sample(self) -> int:
         """Index of the first sample of this rank among those of all."""
         return sum(self.samples[: self.rank])
 
     @property
-    def own_samples(self) -> slice:
+    def rank_samples(self) -> slice:
         """The samples of this rank among those of all."""
         return _stretch(self.samples, self.rank)
 
     @property
-    def own_rows(self) -> slice:
+    def rank_rows(self) -> slice:
         """The samples of this rank among those of all, dummies counted."""
         return _stretch(self.rows, self.rank)
 
     @property
-    def own_asvs(self) -> slice:
+    def rank_asvs(self) -> slice:
         """The distinct ASVs that this rank encodes among those of all."""
         return _stretch(self.asvs, self.rank)
 
@@ -74,7 +74,7 @@ def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
     return slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if sizes else slice(None)
 
 
-def _up(number: Any, step: int) -> int:
+def _round_up(number: Any, step: int) -> int:
     """Return the next multiple of `step`."""
     return int(-(-number // step)) * step
 
@@ -129,7 +129,7 @@ class AnyBatch:
     def buffer(self, pinned: bool = False) -> UInt8[Tensor, " bytes"]:
         """Return all tensors in one buffer, which one copy brings to a device."""
         tensors = self.tensors()
-        size = sum(_up(value.nbytes, ALIGNMENT) for value in tensors.values())
+        size = sum(_round_up(value.nbytes, ALIGNMENT) for value in tensors.values())
         tensor = next(iter(tensors.values()))
         storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         storage.set_(tensor.untyped_storage())
@@ -165,7 +165,7 @@ class AnyBatch:
         views, at = {}, 0
         for name, value in self.tensors().items():
             views[name] = buffer[at : at + value.nbytes].view(value.dtype).view(value.shape)
-            at += _up(value.nbytes, ALIGNMENT)
+            at += _round_up(value.nbytes, ALIGNMENT)
         return views
 
 
@@ -204,7 +204,7 @@ class BatchBytes(NamedTuple):
         for name, (dtype, shape) in self.layout.items():
             size = math.prod(shape) * dtype.itemsize
             tensors[name] = buffer[at : at + size].view(dtype).view(shape)
-            at += _up(size, ALIGNMENT)
+            at += _round_up(size, ALIGNMENT)
         return self.kind(**tensors, **self.rest)
 
 
@@ -386,12 +386,14 @@ def fit_capacities(
     bins = []
     for start, end in zip([0, *ends], ends, strict=False):
         slots = float(np.quantile(profile[:, start], FITTING, method="higher"))
-        bins.append((end - start, _up(max(slots, 1), SLOT_STEP)))
-    step = _up(max(float(np.mean(asvs)) * BUCKET, 1), ASV_STEP)
-    buckets = sorted({_up(number, step) for number in asvs})
+        bins.append((end - start, _round_up(max(slots, 1), SLOT_STEP)))
+    step = _round_up(max(float(np.mean(asvs)) * BUCKET, 1), ASV_STEP)
+    buckets = sorted({_round_up(number, step) for number in asvs})
     buckets.append(buckets[-1] + step)
     masks = [number * masked + 4 * (number * masked * (1 - masked)) ** 0.5 for number in buckets]
-    pairs = zip(buckets, (_up(number, SLOT_STEP) if masked else 0 for number in masks), strict=True)
+    pairs = zip(
+        buckets, (_round_up(number, SLOT_STEP) if masked else 0 for number in masks), strict=True
+    )
     return Capacities(tuple(bins), tuple(pairs), length)
 
 
@@ -427,7 +429,8 @@ def pad_batch(
             distance, (0, dummy_count, 0, dummy_count), value=torch.nan
         )
     sample_tensors = {
-        name: _grown(getattr(batch, name), dummy_count, empty) for name, empty in EMPTY.items()
+        name: _with_dummies(getattr(batch, name), dummy_count, empty)
+        for name, empty in EMPTY.items()
     }
     return PaddedBatch(
         tokens=tokens,
@@ -437,8 +440,10 @@ def pad_batch(
         hidden=None if hidden is None else flat(hidden, 0.0),
         bases=bases,
         distance=distance,
-        column=_grown(batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0.0),
-        copied=_copied(batch, masks),
+        column=_with_dummies(
+            batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0.0
+        ),
+        copied=_masked_columns(batch, masks),
         pairs=batch.pairs,
         bins=bins,
         is_constant=bucket is not None,
@@ -449,14 +454,14 @@ def pad_batch(
     )
 
 
-def _copied(batch: Batch, masks: Masks | None) -> tuple[int, ...]:
+def _masked_columns(batch: Batch, masks: Masks | None) -> tuple[int, ...]:
     """Return the columns of the ASVs with masked copies."""
     if masks is None or batch.column is None:
         return ()
-    return tuple(batch.column[batch.ranks.own_asvs][masks.rows].tolist())
+    return tuple(batch.column[batch.ranks.rank_asvs][masks.rows].tolist())
 
 
-def in_bucket(batch: PaddedBatch, asvs: int, copies: int) -> PaddedBatch:
+def grow_to_bucket(batch: PaddedBatch, asvs: int, copies: int) -> PaddedBatch:
     """Return a batch of constant shape in a larger bucket."""
     before, length = len(batch.tokens) - batch.masked, batch.tokens.shape[1]
     if asvs <= before:
@@ -468,7 +473,7 @@ def in_bucket(batch: PaddedBatch, asvs: int, copies: int) -> PaddedBatch:
     if bases is not None:
         padding = copies - len(bases)
         bases = torch.nn.functional.pad(bases, (0, 0, 0, padding), value=IGNORED)
-    column = _grown(batch.column, asvs - before, 0.0)
+    column = _with_dummies(batch.column, asvs - before, 0.0)
     return replace(batch, tokens=tokens, bases=bases, column=column)
 
 
@@ -492,7 +497,7 @@ def _tokens(
     return wide, bases
 
 
-def _grown(values: Tensor | None, number: int, empty: float) -> Tensor | None:
+def _with_dummies(values: Tensor | None, number: int, empty: float) -> Tensor | None:
     """Return values of samples with those of `number` dummies."""
     if values is None or not number:
         return values

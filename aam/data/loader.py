@@ -32,7 +32,7 @@ from aam.data.batch import (
     Ranks,
     exact_bins,
     fit_capacities,
-    in_bucket,
+    grow_to_bucket,
     slot_count,
 )
 from aam.data.rarefaction import RarefiedRow, matrix_of, rarefied_rows
@@ -137,16 +137,16 @@ def collate(
         all of them.
     """
     names = study.table.sample_ids
-    rows, read, full = _largest_first(study, parts, rarefied)
+    rows, read, full = _sorted_by_size(study, parts, rarefied)
     if collation.encodes_own and len(parts) > 1:
-        columns, owned, ranks = _own_asvs(study, parts, read, rank)
+        columns, owned, ranks = _asvs_of_rank(study, parts, read, rank)
     else:
         (columns, ranks), owned = _stretches(study, parts, read, rank), None
-    rank_samples, encoded = ranks.own_samples, columns[ranks.own_asvs]
+    rank_samples, encoded = ranks.rank_samples, columns[ranks.rank_asvs]
     longest = (
         int(study.lengths[encoded if len(encoded) else columns].max()) if collation.tokens else 0
     )
-    asv, counts = _laid_out(columns, read[rank_samples])
+    asv, counts = _slot_arrays(columns, read[rank_samples])
     column = torch.from_numpy(columns.astype(np.int64))
     distance = None
     if collation.distances:
@@ -168,7 +168,9 @@ def collate(
         ranks=ranks,
         **_labels(study, rows[rank_samples], epoch, collation.covariate_dropout),
         distance=distance,
-        pairs=None if distance is None or not ranks.rows else _half_pairs(distance, ranks.first),
+        pairs=None
+        if distance is None or not ranks.rows
+        else _half_pairs(distance, ranks.first_sample),
     )
 
 
@@ -185,7 +187,7 @@ def _stretches(
     return columns, Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
 
 
-def _own_asvs(
+def _asvs_of_rank(
     study: Study, parts: Sequence[Rows], read: Sequence[RarefiedRow], rank: int
 ) -> tuple[Integers, torch.Tensor, Ranks]:
     """Return the distinct ASVs of the samples of a rank in order of length, which of them have
@@ -228,7 +230,7 @@ def _half_pairs(distance: torch.Tensor, first: int) -> torch.Tensor:
     return present.sum(dtype=torch.float64)[None] / 2
 
 
-def _largest_first(
+def _sorted_by_size(
     study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[RarefiedRow]]
 ) -> tuple[Rows, list[RarefiedRow], list[RarefiedRow]]:
     """Return the rows of all ranks, each rank's samples largest first; what the model reads of
@@ -244,7 +246,9 @@ def _largest_first(
     return np.concatenate(rows), read, full
 
 
-def _laid_out(columns: Integers, rows: Sequence[RarefiedRow]) -> tuple[torch.Tensor, torch.Tensor]:
+def _slot_arrays(
+    columns: Integers, rows: Sequence[RarefiedRow]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct
     ASVs.
     """
@@ -679,7 +683,7 @@ def exchange_asvs(
             batch.bases[: len(owned)][~owned] = IGNORED
         # Where the batch of one rank overflows, no rank has a constant shape.
         batch = replace(batch, is_constant=min(asvs) > 0)
-        return in_bucket(batch, max(asvs), max(copies)) if batch.is_constant else batch
+        return grow_to_bucket(batch, max(asvs), max(copies)) if batch.is_constant else batch
 
     return agreed
 

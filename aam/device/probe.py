@@ -118,11 +118,11 @@ def verdict(name: str, spec: ProbeSpec) -> Verdict:
         The capability, such as ``capture``.
     spec : ProbeSpec
     """
-    facts = _kept_verdict(name, spec) if spec.world.is_main else None
+    facts = _cached_outcome(name, spec) if spec.world.is_main else None
     return Verdict(**spec.world.broadcast(facts))
 
 
-def _kept_verdict(name: str, spec: ProbeSpec) -> Facts:
+def _cached_outcome(name: str, spec: ProbeSpec) -> Facts:
     question = {"format": ANSWER_FORMAT, **machine_facts(spec.device), "trial": spec.trial}
     question["options"] = spec.options
     trials: list[Facts] = []

@@ -94,7 +94,7 @@ def splitmix64(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
-def mixed(x: Hashes) -> Hashes:
+def mix_bits(x: Hashes) -> Hashes:
     """Apply `splitmix64` to arrays: the same bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(-4658895280553007687 & (2**64 - 1))
     x = (x ^ (x >> np.uint64(27))) * np.uint64(-7723592293110705685 & (2**64 - 1))

@@ -197,7 +197,7 @@ def _total_counts(counts: Tensor, task: Task) -> dict[str, Tensor]:
     return dict(zip(task.loss_names, sums.unbind(), strict=True))
 
 
-def gathered_now(encoded: Encoded, world: World) -> dict[str, Tensor]:
+def gather_vectors(encoded: Encoded, world: World) -> dict[str, Tensor]:
     """Return the tensors of all ranks outside a step; every rank must call it."""
     if not encoded.message:
         return {}

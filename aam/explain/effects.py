@@ -475,7 +475,7 @@ def _limits(name: str, values: Floats) -> dict[str, Floats]:
     return dict(zip((name, f"{name}.low", f"{name}.high"), values, strict=True))
 
 
-def _of_effects(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
+def _effect_columns(effects: TargetEffects, by_group: Matrix, seed: int) -> dict[str, object]:
     """Return the columns of the effects, from what the presence of an ASV raises to effects on each
     output.
     """
@@ -543,7 +543,7 @@ def importance_of(
     if len(judged):
         enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & tested
         columns |= _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
-    table = pd.DataFrame({**columns, **_of_effects(effects, by_group, seed)})
+    table = pd.DataFrame({**columns, **_effect_columns(effects, by_group, seed)})
     size = np.max([_sum(abs(matrix)) for matrix in effects.effects], axis=0)
     ordered = table.iloc[np.lexsort((-size, -table["importance"].fillna(0.0)))]
     return ordered[ordered["samples"] > 0]

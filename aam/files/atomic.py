@@ -39,7 +39,7 @@ def final_name(path: str | Path) -> Path:
     return path.with_name(path.name.split("~", 3)[-1]) if is_temporary else path
 
 
-def seen_from_here(path: Path) -> Path:
+def relative_to_cwd(path: Path) -> Path:
     """Return a path as a person types it: without the working folder where it lies in that."""
     folder = Path.cwd()
     return path.relative_to(folder) if path.is_relative_to(folder) else path

@@ -26,7 +26,7 @@ CACHED_PATCHES = 4096
 TYPICAL_LOG_SHARE = -4.0
 
 
-def _of_this_rank(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _keep_rank(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return rows
 
 
@@ -239,7 +239,7 @@ class Aam(nn.Module):
         self.target = Readout(read, heads.n_targets) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(read, n) for n in heads.n_classes)
         self.bound_memory(None, False)
-        self.gather: Gather = _of_this_rank
+        self.gather: Gather = _keep_rank
         self.compares = True
 
     def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:

@@ -24,7 +24,7 @@ from aam.evaluate.predictions import (
     joined,
     write_predictions,
 )
-from aam.files.atomic import seen_from_here
+from aam.files.atomic import relative_to_cwd
 from aam.options import to_dict
 from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
@@ -88,7 +88,7 @@ class TrainingReport:
         sample is held out.
         """
         write_results(self.path, self._report_data(self._results(), unjudged))
-        log.info("report: %s", seen_from_here(self.path / "report.html"))
+        log.info("report: %s", relative_to_cwd(self.path / "report.html"))
         if unjudged:
             log.warning("%s", unjudged)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from aam.config import Loss, TrainConfig
 from aam.data.batch import IGNORED, Batch, Masks, PaddedBatch
 from aam.data.tokens import MASK, PAD
-from aam.device.rng import GOLDEN, mixed
+from aam.device.rng import GOLDEN, mix_bits
 from aam.device.shapes import Bool, Float, Int64
 from aam.engine.task import Terms
 from aam.errors import InputError
@@ -170,9 +170,9 @@ def loss_terms(outputs: Outputs, batch: PaddedBatch, depth: int) -> Terms:
     if outputs.distance is not None and batch.distance is not None:
         truth, ranks = batch.distance.to(outputs.distance.dtype), batch.ranks
         if ranks.rows:
-            error, count = half_unifrac_loss(outputs.distance, truth, ranks.own_rows.start)
+            error, count = half_unifrac_loss(outputs.distance, truth, ranks.rank_rows.start)
         else:
-            error, count = unifrac_loss(outputs.distance, truth, ranks.first)
+            error, count = unifrac_loss(outputs.distance, truth, ranks.first_sample)
         terms["unifrac"] = error / outputs.spread**2, count
     # Even where no ASV was masked: all ranks of a step have the same losses.
     if batch.bases is not None and outputs.nucleotides is not None:
@@ -223,7 +223,7 @@ def loss_counts(batch: PaddedBatch, weights: ClassWeights = ()) -> dict[str, Ten
     if batch.pairs is not None:
         counts["unifrac"] = batch.pairs.squeeze(0)
     elif batch.distance is not None:
-        counts["unifrac"] = _pairs(batch.distance, batch.ranks.first).sum()
+        counts["unifrac"] = _pairs(batch.distance, batch.ranks.first_sample).sum()
     if batch.bases is not None:
         counts["nucleotide"] = (batch.bases != IGNORED).sum()
     if batch.hidden is not None:
@@ -248,7 +248,7 @@ MASKED_COUNTS = 0.15
 
 def uniform(keys: Hashes) -> Reals:
     """Return uniform random numbers in [0, 1), each a function of its key."""
-    high = (mixed(keys) >> np.uint64(40)) & np.uint64(0xFFFFFF)
+    high = (mix_bits(keys) >> np.uint64(40)) & np.uint64(0xFFFFFF)
     return high.astype(np.float32) / np.float32(2**24)
 
 
@@ -287,10 +287,10 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
     keys = batch.key.numpy().view(np.uint64) + _text_keys([f"{seed}/{step}"])
     hidden = None
     if mask_counts:
-        of_slots = mixed(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
+        of_slots = mix_bits(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
         is_hidden = (uniform(of_slots) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
         hidden = torch.from_numpy(is_hidden)
-    tokens, own = batch.tokens.numpy(), keys[batch.ranks.own_asvs]
+    tokens, own = batch.tokens.numpy(), keys[batch.ranks.rank_asvs]
     is_copied = (uniform(own) < MASKED_ASVS) & mask_nucleotides
     if batch.owned is not None:
         is_copied &= batch.owned.numpy()

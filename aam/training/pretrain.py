@@ -26,7 +26,7 @@ from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.device.probe import describe_error
 from aam.diversity.distances import TreeOnDevice
 from aam.engine.checkpoint import State
-from aam.engine.ranks import gathered_now
+from aam.engine.ranks import gather_vectors
 from aam.engine.run import TrainingFolder
 from aam.engine.step import RunningMeans
 from aam.engine.task import Encoded, Metrics, Task, Terms
@@ -167,7 +167,7 @@ class AmpliconTask(Task):
 
         `feature`, `row` and `counts` are the slots of all ranks, `weight` is 0 for dummies.
         """
-        rows, is_real = batch.ranks.own_rows, weight > 0
+        rows, is_real = batch.ranks.rank_rows, weight > 0
         with stage("UniFrac"):
             distance = not_none(self.tree).distances(feature, row, counts, len(weight), rows)
             distance = distance.masked_fill(~(is_real[rows, None] & is_real), torch.nan)
@@ -198,7 +198,7 @@ class AmpliconTask(Task):
         """Outputs of the network for a batch."""
         if self.shares_vectors:
             encoded = self.encode(network, prepared)
-            gathered = gathered_now(encoded, self.world)
+            gathered = gather_vectors(encoded, self.world)
             return self._joined(network, prepared, encoded, gathered)[0]
         return self._forward(network, prepared)
 
@@ -216,7 +216,7 @@ class AmpliconTask(Task):
             if batch.distance is None:
                 message["weight"], lengths["weight"] = not_none(batch.weight), ranks.rows
                 message["feature"] = not_none(batch.column)[batch.asv]
-                message["row"] = batch.row + ranks.own_rows.start
+                message["row"] = batch.row + ranks.rank_rows.start
                 message["counts of ASVs"] = batch.counts
                 slots = ("feature", "row", "counts of ASVs")
                 lengths |= dict.fromkeys(slots, ranks.slots)
@@ -292,7 +292,7 @@ class AmpliconTask(Task):
         """Return every loss of a batch as ``name -> (sum, count)``."""
         if self.shares_vectors:
             encoded = self.encode(network, prepared)
-            gathered = gathered_now(encoded, self.world)
+            gathered = gather_vectors(encoded, self.world)
             return self.joint_losses(network, prepared, encoded, gathered)
         batch = self.with_distances(prepared.batch)
         network = self._trained(network)

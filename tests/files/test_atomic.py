@@ -22,8 +22,8 @@ from aam.files.atomic import (
     file_digest,
     final_name,
     read_json,
+    relative_to_cwd,
     remove_partial,
-    seen_from_here,
     verify_manifest,
     write_manifest,
     write_text,
@@ -42,8 +42,8 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_a_path_is_said_as_a_person_would_type_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert str(seen_from_here(tmp_path / "run" / "report.html")) == "run/report.html"
-    assert seen_from_here(tmp_path.parent / "other") == tmp_path.parent / "other"
+    assert str(relative_to_cwd(tmp_path / "run" / "report.html")) == "run/report.html"
+    assert relative_to_cwd(tmp_path.parent / "other") == tmp_path.parent / "other"
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
