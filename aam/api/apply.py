@@ -26,7 +26,7 @@ from aam.device.attention import decide_execution
 from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
 from aam.engine.run import describe
-from aam.errors import InputError, shown
+from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import write_predictions
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder
@@ -104,8 +104,8 @@ def load_table(
     """
     saved, knows_primers = models[0], models[0].profile.holds_primer
     if config.trim_primers and knows_primers:
-        unknown = "trained on reads with primers and does not know reads without them"
-        raise InputError(f"--trim-primers: the model was {unknown}; leave --trim-primers out")
+        fault = "the model was trained on reads with primers and does not know reads without them"
+        raise InputError(problem("--trim-primers", fault, remedy="leave --trim-primers out"))
     # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
     predicts = not isinstance(config, EmbedConfig)
     names = (name for model in models if predicts for name in model.covariates.columns)
@@ -128,9 +128,9 @@ def load_table(
         warn_of_primers(study.table, from_model=True)
     warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
-        read = study.metadata, study.table.sample_ids
-        known = (message for model in models for message in model.covariates.warnings(*read))
-        warnings += dict.fromkeys(known)
+        metadata, ids = study.metadata, study.table.sample_ids
+        sentences = (text for model in models for text in model.covariates.warnings(metadata, ids))
+        warnings += dict.fromkeys(sentences)
     for warning in warnings:
         log.warning("warning: %s", warning)
     return study, warnings
@@ -141,14 +141,14 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
     learned.
     """
     labelled = {name for saved in models for name in samples_with_labels(saved)}
-    seen = {name for saved in models for name in saved.notes["seen_samples"]}
-    return bool((seen - labelled) & set(ids))
+    training = {name for saved in models for name in saved.notes["seen_samples"]}
+    return bool((training - labelled) & set(ids))
 
 
 def _counted(study: Study, unseen: int = 0) -> str:
     """Say how many samples of a file are predicted, and why others are not."""
-    every, selection = len(study.selection.file_samples), study.selection
-    text = f"{every} samples, {len(study.table) - unseen} of them predicted"
+    number, selection = len(study.selection.file_samples), study.selection
+    text = f"{number} samples, {len(study.table) - unseen} of them predicted"
     if unseen:
         text += f", {unseen} empty because more than {MOST_UNSEEN:.0%} of their reads are unknown"
         text += " (--predict-unlike predicts them)"
@@ -156,8 +156,8 @@ def _counted(study: Study, unseen: int = 0) -> str:
         text += f", {len(selection.dropped)} below the depth"
     if excluded := len(selection.excluded):
         text += f", {excluded} left out by --exclude"
-    if lacking := every - excluded - len(selection.aligned):
-        text += f", {lacking} without metadata, which the model reads"
+    if unaligned := number - excluded - len(selection.aligned):
+        text += f", {unaligned} without metadata, which the model reads"
     return text
 
 
@@ -172,14 +172,16 @@ def predict_table(config: PredictConfig) -> None:
     models = prepare_models(config.model, config.runtime)
     study, _ = load_table(models, config, config.table, config.metadata)
     passes, runtime = config.prediction_passes, config.runtime
-    options: dict[str, Any] = {"predict_unlike": config.predict_unlike}
-    table = predict_samples(models, study, passes, runtime, config.new_study, **options)
+    new_study, predict_unlike = config.new_study, config.predict_unlike
+    table = predict_samples(
+        models, study, passes, runtime, new_study, predict_unlike=predict_unlike
+    )
     write_predictions(not_none(config.output), table)
     unseen = sum(note.startswith(NO_PREDICTION) for note in table.texts("note"))
     log.info("%s: %s", config.output, _counted(study, unseen))
     if learned := table.texts("subset").count("train"):
-        about = "(subset train); the report of the run says how good the model is"
-        log.info("%d of them were in training %s", learned, about)
+        quality = "the report of the run says how good the model is"
+        log.info("%d of them were in training (subset train); %s", learned, quality)
 
 
 # --- `aam embed` ---------------------------------------------------------------------------------
@@ -205,24 +207,28 @@ def embedded(
         return study, on_tree.vectors(), None, on_tree
     network, depth, placed = saved.required_network, config.rarefy_depth, None
     if depth is not None and depth > saved.depth:
-        of = "the depth of the samples that the network has learned from"
-        raise InputError(f"--rarefy-depth is {depth}, expected at most {saved.depth}, {of}")
+        expected = (
+            f"at most {saved.depth}, the depth of the samples that the network has learned from"
+        )
+        raise InputError(f"--rarefy-depth is {depth}, expected {expected}")
     if config.distances:
         study, placed = place_samples(models, config, table)
     else:
         study, _ = load_table(models, config, table)
     asvs = encode_table(network, study, saved.device, config.runtime)
-    read = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
+    placed_study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     rows = np.arange(len(study.table))
 
     def samples() -> Iterator[Reals]:
         for start in range(0, len(rows), SAMPLES_OF_PART):
             part = rows[start : start + SAMPLES_OF_PART]
-            found = run_model(network, read, part, saved.device, config.runtime, asvs=asvs)
-            yield found.samples.astype(np.float32)
+            outputs = run_model(
+                network, placed_study, part, saved.device, config.runtime, asvs=asvs
+            )
+            yield outputs.samples.astype(np.float32)
 
-    of_asvs = (part.cpu().numpy() for part in asvs.vectors.split(SAMPLES_OF_PART))
-    return study, samples(), of_asvs, placed
+    asv_vectors = (part.cpu().numpy() for part in asvs.vectors.split(SAMPLES_OF_PART))
+    return study, samples(), asv_vectors, placed
 
 
 def place_samples(
@@ -237,7 +243,8 @@ def place_samples(
     """
     if (reference := _single(models).reference) is None:
         remedy = f"pass --model 16s or 16s-v4, which are part of aam-16s: {INSTALL}"
-        raise InputError(f"--distances: the model has no reference tree; {remedy}")
+        fault = "the model has no reference tree"
+        raise InputError(problem("--distances", fault, remedy=remedy))
     study, _ = load_table(models, config, table)
     tokens, counts = study.tokens.numpy(), sparse.csr_matrix(rarefied_table(study))
     return study, reference.place(study.table, tokens, counts, str(config.table))
@@ -245,8 +252,8 @@ def place_samples(
 
 def _single(models: Sequence[SavedModel]) -> SavedModel:
     if len(models) > 1:
-        several = f"{len(models)} models, each with its own vectors"
-        raise InputError(f"--model: {several}; name one of them")
+        fault = f"{len(models)} models, each with its own vectors"
+        raise InputError(problem("--model", fault, remedy="name one of them"))
     return models[0]
 
 
@@ -279,10 +286,10 @@ def embed_table(config: EmbedConfig) -> None:
         for metric in config.distances:
             tiles = not_none(on_tree).distances(metric)
             write_distances(new / f"{metric}.{form}", table.sample_ids, tiles)
-    what = shown(["samples", "taxa" if asvs is None else "asvs", *config.distances])
-    of = f"{what} of {len(table):,} samples, each rarefied to {study.depth:,} reads"
-    of += "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)"
-    log.info("%s: %s", output.folder, of)
+    results = shown(["samples", "taxa" if asvs is None else "asvs", *config.distances])
+    text = f"{results} of {len(table):,} samples, each rarefied to {study.depth:,} reads"
+    text += "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)"
+    log.info("%s: %s", output.folder, text)
 
 
 def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, form: str) -> None:
@@ -291,9 +298,9 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, fo
     first = next(parts)
     width, parts = first.shape[1], itertools.chain([first], parts)
     if form == "npy":
-        about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
+        layout = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
         with (folder / f"{name}.npy").open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, about)
+            np.lib.format.write_array_header_1_0(file, layout)
             for vectors in parts:
                 file.write(np.ascontiguousarray(vectors, "<f4").data)
         write_text(folder / f"{name}.ids.txt", "".join(f"{row_id}\n" for row_id in ids))

@@ -42,10 +42,11 @@ from aam.data.memory import (
 )
 from aam.data.splits import Split
 from aam.data.study import Inputs
-from aam.errors import InputError, shown
+from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
 from aam.io.metadata import Metadata, is_number
+from aam.io.tables import AmpliconTable
 from aam.options import Attention, configured
 from aam.predict.blend import NETWORK
 from aam.predict.prediction import fit_intervals, predict_rows
@@ -298,7 +299,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
         (target,), metadata = self._fitted().targets, None
         if any(values is not None for values in (y, groups, covariates)):
-            metadata, columns = self._metadata(self._sample_ids(X), target, y, groups, covariates)
+            ids = self._table(X).sample_ids
+            metadata, columns = self._metadata(ids, target, y, groups, covariates)
             options["group_column"] = columns["group_column"]
         options = {"sequences": self.sequences, "trim": self.trim, **options}
         return self.model_.explain(X, metadata, output_dir=output_dir, **options).loc[target]
@@ -334,10 +336,11 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         >>> model.score("table.biom", metadata["biome"]) > 0.5
         True
         """
-        ids = self._sample_ids(X)
-        truth, weights = np.array(aligned(y, ids, "y")), _weights(sample_weight, ids)
-        of_samples = None if weights is None else [*weights.values()]
-        return float(self._metric(truth, self.predict(X, covariates), sample_weight=of_samples))
+        table = self._table(X)
+        truth = np.array(aligned(y, table.sample_ids, "y"))
+        weight_of = _weights(sample_weight, table.sample_ids)
+        weights = None if weight_of is None else [*weight_of.values()]
+        return float(self._metric(truth, self.predict(table, covariates), sample_weight=weights))
 
     def _metadata(
         self,
@@ -374,10 +377,10 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
         return metadata_of_columns(sample_ids, columns, source), options
 
-    def _sample_ids(self, X: TableLike) -> tuple[str, ...]:
-        """Return the samples of a table in its order."""
+    def _table(self, X: TableLike) -> AmpliconTable:
+        """Read a table with the options of the estimator."""
         sequences = None if self.sequences is None else Path(self.sequences)
-        return table_from(X, sequences, need_sequences=False).sample_ids
+        return table_from(X, sequences, merge=self.trim)
 
     def _learn_classes(self, values: list[Any]) -> None:
         """Set the attributes of a classifier; a regressor has none."""
@@ -398,24 +401,26 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """Return the predictions of every sample; `InputError` if a sample has none."""
         model, metadata = self._fitted(), None
         if covariates is None and (columns := model.models[0].covariates.columns):
-            what = f"not given, and the model reads {shown(columns)}; pass a DataFrame"
-            raise InputError(f"covariates: {what}")
+            fault = f"not given, and the model reads {shown(columns)}"
+            raise InputError(problem("covariates", fault, remedy="pass a DataFrame"))
+        table = self._table(X)
         if covariates is not None:
             (target,) = model.targets
-            metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
-        options = {"sequences": self.sequences, "trim": self.trim, "new_study": new_study}
-        table = model.prediction_table(X, metadata, predict_unlike=True, **options)
-        notes = zip(table.sample_ids, table.texts("note"), strict=True)
-        self.notes_ = {name: note for name, note in notes if note}
-        values = table.predicted(table.specs[0].name)
-        empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        if len(empty):
-            first = f"{table.sample_ids[empty[0]]!r} ({table.texts('note')[empty[0]]})"
-            what = f"{len(empty)} of {len(values)} samples cannot be predicted, such as {first}"
-            read = "the result of aam.read_table has .depths and can be divided"
-            whole = "use model_.predict, which leaves their rows empty"
-            raise InputError(f"{what}; leave them out ({read}), or {whole}")
-        return table, values
+            metadata, _ = self._metadata(table.sample_ids, target, covariates=covariates)
+        options = {"trim": self.trim, "new_study": new_study, "predict_unlike": True}
+        predictions = model.prediction_table(table, metadata, **options)
+        ids, notes = predictions.sample_ids, predictions.texts("note")
+        self.notes_ = {name: note for name, note in zip(ids, notes, strict=True) if note}
+        values = predictions.predicted(predictions.specs[0].name)
+        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        if len(rows):
+            example = f"{ids[rows[0]]!r} ({notes[rows[0]]})"
+            raise InputError(
+                f"{len(rows)} of {len(values)} samples cannot be predicted, such as {example}; "
+                "leave them out (the result of aam.read_table has .depths and can be divided), or "
+                "use model_.predict, which leaves their rows empty"
+            )
+        return predictions, values
 
 
 def _interval_notes(saved: SavedModel, folds: Training, split: Split) -> dict[str, Any]:
@@ -443,9 +448,9 @@ def _weights(
         weights = np.array(values, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"sample_weight: not numbers ({error})") from None
-    wrong = ~np.isfinite(weights) | (weights < 0)
-    if wrong.any():
-        first = f"{values[int(np.argmax(wrong))]!r:.60}"
+    is_faulty = ~np.isfinite(weights) | (weights < 0)
+    if is_faulty.any():
+        first = f"{values[int(np.argmax(is_faulty))]!r:.60}"
         raise InputError(f"sample_weight: {first} is not a finite number of at least 0")
     if not weights.any():
         raise InputError("sample_weight: all are 0; at least two samples need more")
@@ -583,9 +588,9 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         """Set `classes_`, and the class of each label of the model; `InputError` for values that
         are missing or no classes.
         """
-        if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
-            first = f"the first at position {missing[0]}"
-            raise InputError(f"y: {len(missing)} samples have no class, {first}")
+        if places := [place for place, value in enumerate(values) if is_missing_value(value)]:
+            first = f"the first at position {places[0]}"
+            raise InputError(f"y: {len(places)} samples have no class, {first}")
         array = np.array(values)
         if array.ndim != 1:
             expected = "text, a number or a truth value"
@@ -594,8 +599,8 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         labels = [str(value).strip() for value in self.classes_.tolist()]
         self._label_of = {label: place for place, label in enumerate(labels)}
         if len(self._label_of) < len(labels) or "" in labels:
-            problem = "classes are empty or differ in white space only"
-            raise InputError(f"y: {problem}: {shown(map(repr, self.classes_))}")
+            fault = "classes are empty or differ in white space only"
+            raise InputError(f"y: {fault}: {shown(map(repr, self.classes_))}")
 
     def predict_proba(
         self, X: TableLike, covariates: pd.DataFrame | None = None, new_study: bool = False
@@ -660,5 +665,5 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         >>> set(model.predict("table.biom").tolist()) <= {"gut", "skin", "mouth", "gill"}
         True
         """
-        chosen = self.predict_proba(X, covariates, new_study).argmax(axis=1)
-        return np.asarray(self.classes_[chosen])
+        places = self.predict_proba(X, covariates, new_study).argmax(axis=1)
+        return np.asarray(self.classes_[places])

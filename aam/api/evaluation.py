@@ -26,7 +26,7 @@ from aam.data.study import MetadataColumns, Study, make_study
 from aam.data.table import excluded_ids
 from aam.engine.logger import write_line
 from aam.engine.run import read_record
-from aam.errors import InputError, shown
+from aam.errors import InputError, problem, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import evaluate
 from aam.evaluate.intervals import number
@@ -80,31 +80,34 @@ def _with_truth(
     have a value of every target, and warnings about the others.
     """
     targets = [spec.name for spec in table.specs]
-    wanted = set(table.sample_ids if split is None else split.held_out).difference(excluded)
-    predicted = [name for name in table.sample_ids if name in wanted]
+    held_out = set(table.sample_ids if split is None else split.held_out).difference(excluded)
+    predicted = [name for name in table.sample_ids if name in held_out]
     ids, warnings = align(metadata, predicted, targets, "drop"), []
     table = table.with_rows(ids, table.frame["note"])
     if not any(has_prediction(table.predicted(target)).any() for target in targets):
-        none = f"none of {len(ids)} samples with a value of {shown(targets)} has a prediction"
-        remedy = "all are empty or nan; give the file that predicts these samples"
+        fault = f"none of {len(ids)} samples with a value of {shown(targets)} has a prediction: "
+        remedy = "give the file that predicts these samples"
         notes = Counter(filter(None, table.texts("note"))).most_common(1)
-        reason = f" (note of {notes[0][1]}: {notes[0][0]})" if notes else ""
-        raise InputError(f"--predictions: {none}: {remedy}{reason}")
+        remedy += f" (note of {notes[0][1]}: {notes[0][0]})" if notes else ""
+        fault += "all are empty or nan"
+        raise InputError(problem("--predictions", fault, remedy=remedy))
     warnings += _other_classes(table, metadata)
-    if absent := sorted({*predicted} - {*ids}):
-        lacks = f"has no row, or no value of {shown(targets)}, for {shown(absent, 3)}"
-        of = f"{len(absent)} of {len(predicted)} predicted samples"
-        warnings.append(f"{of} are in no metric: {metadata.source} {lacks}")
-    if unpredicted := sorted(wanted - {*predicted}):
-        what = f"{len(unpredicted)} held-out samples of --split have no prediction"
-        warnings.append(f"{what}, such as {shown(unpredicted, 3)}")
-    if seen := table.texts("subset").count("train"):
+    if unjudged := sorted({*predicted} - {*ids}):
+        number = f"{len(unjudged)} of {len(predicted)} predicted samples"
+        reason = f"has no row, or no value of {shown(targets)}, for {shown(unjudged, 3)}"
+        warnings.append(f"{number} are in no metric: {metadata.source} {reason}")
+    if unpredicted := sorted(held_out - {*predicted}):
+        number = f"{len(unpredicted)} held-out samples of --split"
+        warnings.append(f"{number} have no prediction, such as {shown(unpredicted, 3)}")
+    if learned := table.texts("subset").count("train"):
         remedy = "--test-size or --cv of aam train holds samples out"
         if split is None:
             remedy = "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run "
             remedy += "without folds, --split RUN/split.tsv leaves only the test samples"
-        what = f"{seen} of {len(ids)} samples were seen in training"
-        warnings.append(f"{what}, so these are not held-out metrics: {remedy}")
+        number = f"{learned} of {len(ids)} samples"
+        warnings.append(
+            f"{number} were seen in training, so these are not held-out metrics: {remedy}"
+        )
     return table, warnings
 
 
@@ -116,21 +119,23 @@ def _other_classes(table: PredictionTable, metadata: Metadata) -> list[str]:
     """
     warnings, problems, judged = list[str](), list[str](), 0
     for spec in table.specs:
-        present = {*filter(None, metadata.values(spec.name, table.sample_ids))}
-        others = sorted(present.difference(spec.labels))
-        if not others or not spec.labels:
+        values = {*filter(None, metadata.values(spec.name, table.sample_ids))}
+        unknown = sorted(values.difference(spec.labels))
+        if not unknown or not spec.labels:
             judged += 1
             continue
         label_of = {spelling_key(label): label for label in spec.labels}
-        pairs = ((other, label_of.get(spelling_key(other))) for other in others)
-        alike = [f"{other!r} is probably {label!r}" for other, label in pairs if label is not None]
+        pairs = ((value, label_of.get(spelling_key(value))) for value in unknown)
+        guesses = [
+            f"{value!r} is probably {label!r}" for value, label in pairs if label is not None
+        ]
         predicted = f"{spec.name!r} is predicted as {shown(spec.labels)}"
-        text = f"{predicted}, and {metadata.source} has {shown(others)}"
-        text += f"; {', '.join(alike[:MOST_ALIKE])}: spell them alike" if alike else ""
-        if len(others) < len(present):
+        text = f"{predicted}, and {metadata.source} has {shown(unknown)}"
+        text += f"; {', '.join(guesses[:MOST_ALIKE])}: spell them alike" if guesses else ""
+        if len(unknown) < len(values):
             judged += 1
-            warnings += [f"{text}; these samples are in no metric"] if alike else []
-        elif alike:
+            warnings += [f"{text}; these samples are in no metric"] if guesses else []
+        elif guesses:
             problems.append(f"--metadata: {text}")
         else:
             warnings.append(f"{text}; no class is in both: is it the same column?")
@@ -154,10 +159,12 @@ def _check_groups(
     number = folds[folds != ""].groupby(level=0).nunique()
     if not len(crossing := number.index[number > 1]):
         return []
-    what = f"{len(crossing)} of {folds.index.nunique()} groups of {column} lie in several folds"
-    seen = f"({shown(crossing, 3)}): the models learned from other samples of the groups that they"
-    so = f"predicted, and the metrics are too good for a new {column}"
-    return [f"{what} {seen} {so}; train with --group-column {column}"]
+    return [
+        f"{len(crossing)} of {folds.index.nunique()} groups of {column} lie in several folds "
+        f"({shown(crossing, 3)}): the models learned from other samples of the groups that they "
+        f"predicted, and the metrics are too good for a new {column}; train with --group-column "
+        f"{column}"
+    ]
 
 
 def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> EvaluatedSubset:
@@ -181,13 +188,13 @@ def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, lis
 
     Intervals of samples whose ``subset`` is test were fitted on other folds.
     """
-    seen = table.frame["subset"].isin(["calibration", "train", "validation"])
+    learned = table.frame["subset"].isin(["calibration", "train", "validation"])
     has_limits = any(table.limits(spec.name) is not None for spec in table.specs)
-    if not seen.any() or not has_limits:
+    if not learned.any() or not has_limits:
         return table, []
-    what = f"no interval is scored on {seen.sum()} of {len(seen)} samples"
-    warning = f"{what}, which fitted the intervals or trained the model"
-    return without_limits(table, set(seen.index[seen])), [warning]
+    number = f"no interval is scored on {learned.sum()} of {len(learned)} samples"
+    warning = f"{number}, which fitted the intervals or trained the model"
+    return without_limits(table, set(learned.index[learned])), [warning]
 
 
 def _without_unlike(
@@ -223,12 +230,12 @@ def _guesses(
     """The guess of each target, from the notes of the models about their training."""
     guesses: dict[str, tuple[Baseline, ...]] = {}
     for spec in table.specs:
-        labels = {(of.name, of.labels) for saved in models for of in saved.targets.specs}
-        known = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
-        same = all(of == spec.labels for name, of in labels if name == spec.name)
-        if models and same and None not in known:
-            guessed = np.mean(known, axis=0)
-            rows = np.broadcast_to(guessed, (len(table.sample_ids), *guessed.shape))
+        specs = [other for saved in models for other in saved.targets.specs]
+        have_labels = all(x.labels == spec.labels for x in specs if x.name == spec.name)
+        values = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
+        if models and have_labels and None not in values:
+            mean = np.mean(values, axis=0)
+            rows = np.broadcast_to(mean, (len(table.sample_ids), *mean.shape))
             guesses[spec.name] = (Baseline(MAJORITY if spec.labels else MEDIAN, rows),)
     return guesses
 
@@ -244,8 +251,8 @@ def _group_column(
         column = models[0].data.group_column if models else _grouped_by(config.predictions)
         if column is None or column not in metadata.columns:
             return None
-        says = "groups are those of %r, as in training; --group-column names another column"
-        log.info(says, column)
+        text = "groups are those of %r, as in training; --group-column names another column"
+        log.info(text, column)
     warn_of_single_samples(metadata, column, ids)
     return column
 
@@ -310,14 +317,14 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if split is not None and study is not None:
         baselines = baselines_by_target(table, study, [split], columns)
     targets = evaluate(table, metadata, columns, baselines, subset=subset, new_cohort=True)
-    of_targets = [target.predictions for target in targets]
+    predictions = [target.predictions for target in targets]
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
         targets=targets,
-        around=None if study is None else surroundings(study.table, of_targets),
+        around=None if study is None else surroundings(study.table, predictions),
         dropped={} if study is None else dropped_by_class(study, targets),
         warnings=(*warnings, *about_intervals, *about_unlike),
     )
@@ -334,21 +341,21 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
     """The audit of the samples that have a value of the target, or of the columns of all."""
     target, data = config.metadata_column, config.data
     targets = () if target is None else (target,)
-    divided = tuple(filter(None, (data.group_column, data.study_column)))
-    inputs = inputs_of(config, table, metadata, (*targets, *divided, *config.kinds))
+    divisions = tuple(filter(None, (data.group_column, data.study_column)))
+    inputs = inputs_of(config, table, metadata, (*targets, *divisions, *config.kinds))
     # The depth is that of `aam train`, which depends on its folds.
     members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
     required = [*targets, *filter(None, [data.study_column])]
     training = replace(data.divided_by_study(), validation_size=0.0)
     training = choose_folds(FineTuneConfig(training, members), inputs, required).data
-    columns = MetadataColumns(required, divided, targets, config.classifier)
+    columns = MetadataColumns(required, divisions, targets, config.classifier)
     # All samples are learned from in folds; the audit itself names the subjects.
-    every = {name for part in inputs.tables for name in part.sample_ids}
-    learned = every if training.cv is not None or target is None else None
-    study = make_study(inputs, training, None, config.seed, columns, learned)
+    by_folds = training.cv is not None or target is None
+    samples = {name for part in inputs.tables for name in part.sample_ids} if by_folds else None
+    study = make_study(inputs, training, None, config.seed, columns, samples)
     metadata, ids = not_none(study.metadata), study.table.sample_ids
-    named = {"--metadata-column": target, "--group-column": data.group_column}
-    for option, name in {**named, "--study-column": data.study_column}.items():
+    options = {"--metadata-column": target, "--group-column": data.group_column}
+    for option, name in {**options, "--study-column": data.study_column}.items():
         if name is not None and len(set(metadata.values(name, ids))) < 2:
             raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
     names = metadata.columns.keys() - {target}
@@ -421,16 +428,16 @@ def train_command(config: AuditConfig, audit: Audit) -> str:
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the tables and what to do, and write them with ``--output``."""
     output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
-    named = (config.metadata_column, config.group_column, config.study_column, config.time_column)
-    columns = (*filter(None, named), *config.kinds)
-    inputs = inputs_of(config, config.table, config.metadata, columns)
+    groups, times = config.group_column, config.time_column
+    columns = filter(None, (config.metadata_column, groups, config.study_column, times))
+    inputs = inputs_of(config, config.table, config.metadata, (*columns, *config.kinds))
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
     check = check_study(table, metadata, config.group_column, config.time_column)
     result = _audited(config, table, metadata)
     for line in warnings_of(result):
         write_line(line)
-    about = audit_table(result, with_advice=False, most=MOST_ROWS)
-    for line in [*plain_lines(about), "", *sentences_of(result), "", *sample_lines(check), ""]:
+    rows = audit_table(result, with_advice=False, most=MOST_ROWS)
+    for line in [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check), ""]:
         write_line(line)
     if output is not None:
         text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")

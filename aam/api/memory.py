@@ -63,8 +63,8 @@ def options_with(
     InputError
         Options that do not exist, have a wrong value or contradict each other.
     """
-    named = {name: path_of(source) for name, source in inputs.items() if source is not None}
-    config = configured(default, {**options, **named}, where)
+    paths = {name: path_of(source) for name, source in inputs.items() if source is not None}
+    config = configured(default, {**options, **paths}, where)
     if problems := option_problems(config):
         raise InputError(*problems)
     return config

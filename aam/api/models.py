@@ -17,7 +17,7 @@ from aam.api.memory import options_with
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.memory import MetadataLike, TableLike
 from aam.data.study import PlacedMetric, PlacedSamples
-from aam.errors import InputError, shown
+from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
 from aam.io.matrices import fill_tiles
 from aam.options import configured, not_none, options_of
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import skbio
 
 # Options of commands that say where models and tables lie and what is written.
-OF_FILES = frozenset({"model", "table", "output", "output_dir", "overwrite", "format", "distances"})
+FILE_OPTIONS = frozenset(
+    {"model", "table", "output", "output_dir", "overwrite", "format", "distances"}
+)
 
 Config = TypeVar("Config", PredictConfig, EmbedConfig, ExplainConfig)
 
@@ -175,12 +177,12 @@ class Model:
         (80, 16)
         """
         config = self._configured(EmbedConfig(), table, options)
-        study, samples, of_asvs, _ = embedded(self.models, config, table)
+        study, samples, asv_vectors, _ = embedded(self.models, config, table)
         parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
         if asvs:
             # A reference has no vectors of ASVs, and says so.
             _ = self.models[0].required_network
-            parts, index = not_none(of_asvs), pd.Index(study.table.sequences, name="asv")
+            parts, index = not_none(asv_vectors), pd.Index(study.table.sequences, name="asv")
         vectors = np.concatenate([*parts])
         return pd.DataFrame(vectors, index, [f"d{number}" for number in range(vectors.shape[1])])
 
@@ -295,7 +297,7 @@ class Model:
         config = self._configured(ExplainConfig(), table, options, metadata)
         runtime = replace(config.runtime, output_dir=folder, overwrite=overwrite)
         explanations, _ = explained(replace(config, runtime=runtime), table, metadata, self.models)
-        tables = {found.effects.spec.name: found.features for found in explanations}
+        tables = {x.effects.spec.name: x.features for x in explanations}
         indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
         return pd.concat(indexed, names=["target"])
 
@@ -314,10 +316,10 @@ class Model:
 
 def _refuse_useless(default: object, options: Mapping[str, OptionValue]) -> None:
     """Raise `InputError` for options of a command that would do nothing in memory."""
-    taken = [option for option in options_of(default) if option.about.of == "command"]
-    if useless := sorted(options.keys() & (OF_FILES | {option.field.name for option in taken})):
-        what = "of the command, and without effect here; take what is returned"
-        raise InputError(f"{shown(useless)}: {what}")
+    names = {option.field.name for option in options_of(default) if option.about.of == "command"}
+    if useless := sorted(options.keys() & (FILE_OPTIONS | names)):
+        fault = "of the command, and without effect here; take what is returned"
+        raise InputError(problem(shown(useless), fault))
 
 
 def load(path: PathLike | Sequence[PathLike], **options: OptionValue) -> Model:
@@ -351,7 +353,9 @@ def load(path: PathLike | Sequence[PathLike], **options: OptionValue) -> Model:
     folders = tuple(Path(name) for name in paths)
     config = configured(PredictConfig(), options, "aam.load")
     _refuse_useless(config, options)
-    if others := sorted(options.keys() - vars(config.runtime).keys()):
+    if misplaced := sorted(options.keys() - vars(config.runtime).keys()):
         remedy = "give it to predict, embed or explain"
-        raise InputError(f"aam.load: {shown(others)}: not of the machine; {remedy}")
+        raise InputError(
+            problem("aam.load", f"{shown(misplaced)}: not of the machine", remedy=remedy)
+        )
     return Model(folders, prepare_models(folders, config.runtime), options)

@@ -75,8 +75,8 @@ def _compared(
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
     empty = samples_without_tips(tips, table.counts)
     if names := [table.sample_ids[row] for row in np.flatnonzero(empty)]:
-        what = "have no reads on the tree, so their distances mean nothing (0 to each other)"
-        log.warning("%d of %d samples %s: %s", len(names), len(empty), what, shown(names))
+        text = "%d of %d samples have no reads on the tree, so their distances mean nothing (0 to "
+        log.warning(text + "each other): %s", len(names), len(empty), shown(names))
     on_tree = tree, tips, table.counts
     if config.unifrac_metric == "faith_pd":
         return table.sample_ids, faith_pd(*on_tree, config.root_length)
@@ -144,21 +144,21 @@ def unifrac(
     if rooted is None:
         expected = "expected a skbio.TreeNode or the path of a tree"
         raise InputError(f"aam.unifrac: tree is None, {expected}")
-    ids, found = _compared(config, counts, rooted)
-    if isinstance(found, np.ndarray):
-        return pd.Series(found, pd.Index(ids, name="sample-id"), name=metric)
+    ids, values = _compared(config, counts, rooted)
+    if isinstance(values, np.ndarray):
+        return pd.Series(values, pd.Index(ids, name="sample-id"), name=metric)
     # Imported here: it takes 1 s, and `aam unifrac` does not need it.
     from skbio import DistanceMatrix
 
     distances = np.zeros((len(ids), len(ids)), np.float32)
-    fill_tiles(distances, found)
+    fill_tiles(distances, values)
     return DistanceMatrix(distances, ids)
 
 
 # --- `aam unifrac` -----------------------------------------------------------------------------
 
 
-def _shown(tiles: Iterable[Tile], samples: int) -> Iterator[Tile]:
+def _with_progress(tiles: Iterable[Tile], samples: int) -> Iterator[Tile]:
     """Yield the tiles, and show how many pairs of samples are done."""
     done = 0
     with ProgressBar("UniFrac", samples**2, "pairs of samples") as bar:
@@ -181,9 +181,9 @@ def write_unifrac(config: UnifracConfig) -> None:
         check_output_file(ids_path(output), config.overwrite, files_read(config).values())
     table = read_table(not_none(config.table), need_sequences=False)
     tree = read_tree(not_none(config.tree), config.midpoint_root)
-    ids, found = _compared(config, table, tree)
-    if isinstance(found, np.ndarray):
-        write_faith_pd(output, ids, found)
+    ids, values = _compared(config, table, tree)
+    if isinstance(values, np.ndarray):
+        write_faith_pd(output, ids, values)
     else:
-        write_distances(output, ids, _shown(found, len(ids)))
+        write_distances(output, ids, _with_progress(values, len(ids)))
     log.info("%s: %s of %d samples", output, config.unifrac_metric, len(ids))
