@@ -19,7 +19,6 @@ from scipy.sparse.csgraph import connected_components
 
 from aam.config import DataConfig
 from aam.data.splits import fold_column
-from aam.data.table import fit_length as cut_to_length
 from aam.data.table import make_table
 from aam.data.tokens import A, C, G, T, encode, reverse_complement
 from aam.device.rng import generator
@@ -477,13 +476,26 @@ def warn_of_primers(table: AmpliconTable, from_model: bool) -> None:
 
 
 def fit_length(
-    table: AmpliconTable, max_bp: int | None, trimmed: bool, from_model: bool
+    table: AmpliconTable, max_bp: int | None, trimmed: bool = False, from_model: bool = False
 ) -> AmpliconTable:
-    """Return the table of `aam.data.table.fit_length`; where ASVs are too long because of primers,
-    `InputError` names these.
+    """Return a table of ASVs of at most `max_bp` nucleotides: longer ones are cut if `trimmed`, and
+    those that become identical are merged and their reads added.
+
+    Raises `InputError` for longer ones otherwise, which names primers if they are the reason; where
+    `max_bp` is `from_model`, no option changes it.
     """
-    too_long = int((table.lengths > (max_bp or np.inf)).sum())
-    if too_long and not trimmed and (primers := describe_primers(table, from_model)):
-        fault = f"{too_long} of {len(table.sequences)} ASVs are longer than {max_bp} nucleotides"
-        raise InputError(f"{fault}, and {primers}")
-    return cut_to_length(table, max_bp, trimmed, from_model)
+    too_long = table.lengths[table.lengths > (max_bp or np.inf)]
+    if max_bp is None or not len(too_long):
+        return table
+    if trimmed:
+        beginnings = [sequence[:max_bp] for sequence in table.sequences]
+        return make_table(table.counts, table.sample_ids, table.feature_ids, beginnings)
+    fault = f"{len(too_long)} of {len(table.sequences)} ASVs are longer than"
+    if primers := describe_primers(table, from_model):
+        raise InputError(f"{fault} {max_bp} nucleotides, and {primers}")
+    longest = too_long.max()
+    limit, remedy = f"--max-bp {max_bp}", f", or --max-bp {longest}"
+    if from_model:
+        limit, remedy = f"the model's {max_bp}", ""
+    fault += f" {limit}, the longest has {longest} nucleotides"
+    raise InputError(f"{fault}; pass --trim to cut them to {max_bp}{remedy}")

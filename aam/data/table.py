@@ -139,30 +139,6 @@ def table_of_counts(
     raise InputError(*(problem(source, message) for message in problems.messages))
 
 
-def fit_length(
-    table: AmpliconTable, max_bp: int | None, trimmed: bool = False, from_model: bool = False
-) -> AmpliconTable:
-    """Return a table of ASVs of at most `max_bp` nucleotides: longer ones are cut if `trimmed`, and
-    those that become identical are merged and their reads added.
-
-    Raises `InputError` for longer ones otherwise; where `max_bp` is `from_model`, no option changes
-    it.
-    """
-    too_long = table.lengths[table.lengths > (max_bp or np.inf)]
-    if max_bp is None or not len(too_long):
-        return table
-    if trimmed:
-        beginnings = [sequence[:max_bp] for sequence in table.sequences]
-        return make_table(table.counts, table.sample_ids, table.feature_ids, beginnings)
-    longest = too_long.max()
-    limit, remedy = f"--max-bp {max_bp}", f", or --max-bp {longest}"
-    if from_model:
-        limit, remedy = f"the model's {max_bp}", ""
-    fault = f"{len(too_long)} of {len(table.sequences)} ASVs are longer than {limit}"
-    fault += f", the longest has {longest} nucleotides"
-    raise InputError(f"{fault}; pass --trim to cut them to {max_bp}{remedy}")
-
-
 def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
     """Return the samples `ids` of the table in that order, with all columns."""
     rows = np.array([table.row_of[name] for name in ids], dtype=np.int64)

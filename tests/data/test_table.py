@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from aam.data.table import fit_length, make_table, read_table, select_samples, write_biom
+from aam.data.checks import fit_length
+from aam.data.table import make_table, read_table, select_samples, write_biom
 from aam.io.packed import write_artifact
 from tests.data import small_tables
 from tests.data.small_tables import COUNTS, SAMPLES, SEQUENCES, biom_table, dense, save_hdf5
