@@ -178,6 +178,28 @@ def benchmark(values: Values) -> str:
     return table("| task | metric | aam | q2-sample-classifier | linear model | trees |", rows)
 
 
+def with_p(row: Values | None) -> str:
+    """A metric and the p of the difference of aam from it, if there is one."""
+    if row is None:
+        return "-"
+    return text(row["value"]) + ("" if row["p"] is None else f" ({text(row['p'])})")
+
+
+def rivals(values: Values) -> str:
+    """Other programs on the folds of runs: their metric, with p of the difference of aam."""
+    rows = values["rivals"]["rows"]
+    programs = list(dict.fromkeys(row["program"] for row in rows))
+    lines = []
+    for name, title in {**TASKS, **DISEASES}.items():
+        compared = {row["program"]: row for row in rows if row["task"] == name}
+        if not compared:
+            continue
+        first = next(iter(compared.values()))
+        cells = [with_p(compared.get(program)) for program in programs]
+        lines.append([f"{title}, {METRICS[first['metric']]}", text(first["aam"]), *cells])
+    return table(f"| task, metric | aam | {' (p) | '.join(programs)} (p) |", lines)
+
+
 def diseases(values: Values) -> str:
     """All diseases: AUROC of each study that was held out whole, and the mean."""
     rows = []
@@ -273,6 +295,7 @@ def printed(values: Values, name: str) -> str:
 TABLES: dict[str, Callable[[Values], str]] = {
     "tasks": tasks,
     "benchmark": benchmark,
+    "rivals": rivals,
     "diseases": diseases,
     "new-studies": new_studies,
     "unifrac-speed": unifrac_speed,
