@@ -196,7 +196,8 @@ def rivals(values: Values) -> str:
             continue
         first = next(iter(compared.values()))
         cells = [with_p(compared.get(program)) for program in programs]
-        lines.append([f"{title}, {METRICS[first['metric']]}", text(first["aam"]), *cells])
+        metric = METRICS[first["metric"]] + (", over all studies" if name in DISEASES else "")
+        lines.append([f"{title}, {metric}", text(first["aam"]), *cells])
     return table(f"| task, metric | aam | {' (p) | '.join(programs)} (p) |", lines)
 
 
