@@ -109,14 +109,22 @@ def test_each_session_is_listed_with_a_whole_sentence():
 
 
 def test_files_that_the_architecture_names():
-    folder = ""
-    names = re.findall(r"`([\w./]+\.(?:py|j2|toml))", (ROOT / "docs/architecture.md").read_text())
-    assert len(names) > 40
-    for name in names:
-        path = name if "/" in name else f"{folder}/{name}"
-        folder = path.rpartition("/")[0] if "/" in name else folder
-        places = (f"aam/{path}", path, f"aam/{name}", f"aam/engine/{name}")
-        assert any((ROOT / place).exists() for place in places), name
+    """They stand below aam/ or at the top, and each folder of aam/ is a layer of the table."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    names = re.findall(r"`([\w./-]+(?:\.(?:py|j2|toml|def|sh|txt)|/))[`:]", text)
+    assert len(names) > 60
+    absences = [
+        name for name in names if not any((ROOT / top / name).exists() for top in ("aam", ""))
+    ]
+    assert absences == []
+    layers = {
+        name.strip("`")
+        for line in text.splitlines()
+        for name in line.split("|")[1:2]
+        for name in name.split(", ")
+    }
+    folders = {path.parent.name for path in (ROOT / "aam").glob("*/__init__.py")}
+    assert folders - {"tools"} <= {layer.strip(" `") for layer in layers}
 
 
 def test_options_of_the_pages_exist():
