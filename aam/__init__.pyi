@@ -6,11 +6,11 @@ from aam.api.memory import read_table as read_table
 from aam.api.models import Model as Model
 from aam.api.models import load as load
 from aam.api.samples import check_samples as check_samples
+from aam.api.training import pretrain as pretrain
+from aam.api.unifrac import unifrac as unifrac
 from aam.cli import run as run
 from aam.errors import InputError as InputError
 from aam.errors import UnlikeTrainingWarning as UnlikeTrainingWarning
 from aam.io.tables import AmpliconTable as AmpliconTable
 
 __version__: str
-from aam.api.training import pretrain as pretrain
-from aam.api.unifrac import unifrac as unifrac

@@ -106,7 +106,7 @@ def load_table(
     if config.trim_primers and knows_primers:
         fault = "the model was trained on reads with primers and does not know reads without them"
         raise InputError(problem("--trim-primers", fault, remedy="leave --trim-primers out"))
-    # Sample and ASV vectors need no covariates; predictions do, and say so without metadata.
+    # Only predictions need covariates; vectors of samples and ASVs do not.
     predicts = not isinstance(config, EmbedConfig)
     names = (name for model in models if predicts for name in model.covariates.columns)
     columns = MetadataColumns((), tuple(dict.fromkeys(names)))

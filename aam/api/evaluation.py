@@ -343,13 +343,13 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
     targets = () if target is None else (target,)
     divisions = tuple(filter(None, (data.group_column, data.study_column)))
     inputs = inputs_of(config, table, metadata, (*targets, *divisions, *config.kinds))
-    # The depth is that of `aam train`, which depends on its folds.
+    # `aam train` chooses its depth by its folds, and the audit uses the same depth.
     members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
     required = [*targets, *filter(None, [data.study_column])]
     training = replace(data.divided_by_study(), validation_size=0.0)
     training = choose_folds(FineTuneConfig(training, members), inputs, required).data
     columns = MetadataColumns(required, divisions, targets, config.classifier)
-    # All samples are learned from in folds; the audit itself names the subjects.
+    # With folds every sample is a training sample of some fold.
     by_folds = training.cv is not None or target is None
     samples = {name for part in inputs.tables for name in part.sample_ids} if by_folds else None
     study = make_study(inputs, training, None, config.seed, columns, samples)

@@ -180,7 +180,7 @@ class Model:
         study, samples, asv_vectors, _ = embedded(self.models, config, table)
         parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
         if asvs:
-            # A reference has no vectors of ASVs, and says so.
+            # Its error names models with vectors of ASVs, which a reference tree has not.
             _ = self.models[0].required_network
             parts, index = not_none(asv_vectors), pd.Index(study.table.sequences, name="asv")
         vectors = np.concatenate([*parts])

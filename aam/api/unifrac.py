@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("aam")
 
-# Where a table has fewer samples, the product on the processor ends before torch is imported.
+# With fewer samples the CPU computes the distances in less time than torch takes to import.
 GPU_SAMPLES = 10_000
-# Bytes that the computation may take.
+# Maximum memory of the computation, in bytes.
 TILE_BYTES = 1 << 30
 
 

@@ -41,7 +41,7 @@ MOST_COMPARED = 2_000
 # and this many times as many as by chance. On five public studies subjects have 0.29 to 0.95 and 21
 # to 710 times; columns of no donor, such as month, body site and study, at most 4.5 times.
 LEAST_SHARE, LEAST_LIFT = 0.2, 10
-# Depths of samples that differ by less, and reads of a sample that no sequencer gives.
+# Depths that differ by a smaller share are equal; more reads per sample come from no sequencer.
 SAME_DEPTH, MOST_READS = 0.005, 10**8
 # Counts of a table of logarithms: the largest, and the least median of those above 0.
 LARGEST_LOG, LEAST_MEDIAN_LOG = 25, 3
@@ -91,7 +91,7 @@ SPACER, MISMATCHES = 8, 1
 MOST_WITH_PRIMER = 0.05
 # The bases that a letter of IUPAC means, as bits: A is 1, C 2, G 4, T 8, and N all of them.
 LETTER_BITS = {letter: bits for bits, letter in enumerate("-ACMGRSVTWYHKDBN")}
-# The same of tokens: none of padding, any of an unknown base.
+# The same bits for each token: none for padding, all for an unknown base.
 BASE_BITS = np.array([0, 1, 2, 4, 8, 15, 0], np.uint8)
 
 
@@ -114,7 +114,7 @@ def warn_of_values(
         if name in classes and (reason := metadata.not_read(name)):
             warnings.append(f"column {name!r} {reason}; each value is a class")
     for name in dict.fromkeys([*columns, *split_columns]):
-        # Words of a blank column are values, as its file or the caller says.
+        # In a blank column the file or the caller declares words to be values.
         if name not in metadata.blank and (doubtful := metadata.doubtful(name)):
             listed = f"{shown(doubtful)} in {name!r}"
             warnings.append(f"{listed} may mean a missing value; if so, pass --missing-values")
@@ -268,7 +268,7 @@ class RegionProfile:
         """Mean log-likelihood per base of each row; 0 for a row without a known base."""
         total, bases = np.zeros(len(starts)), ((starts >= A) & (starts <= T)).sum(axis=1)
         for at, shares in enumerate((1 - ERROR_RATE) * self.frequencies + ERROR_RATE / 4):
-            # The first and last two tokens are padding, an unknown base and the mask.
+            # Padding, unknown bases and masks count 0.
             total += np.array([0, *np.log(shares), 0, 0])[starts[:, at]]
         return np.asarray(total / np.maximum(bases, 1))
 

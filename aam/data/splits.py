@@ -36,7 +36,7 @@ Strata = Sequence[str | None] | Floats | None
 
 
 SUBSETS: tuple[Subset, ...] = ("train", "validation", "test")
-# The second column kept its name when the word for its values became subset.
+# The second column holds the subset; its name "side" is kept for existing files.
 SPLIT_HEADER = ["sample-id", "side", "fold"]
 
 # Numeric strata are quintiles, or the values themselves if there are at most five. Columns of more

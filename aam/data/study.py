@@ -38,7 +38,7 @@ PlacedMetric = Literal["unifrac", "weighted-normalized"]
 # reads in addition to the ASV vectors.
 SampleInput: TypeAlias = Callable[[Sequence[Integers]], torch.Tensor]
 
-# Names of files that say nothing; their folder names the study.
+# File names that do not identify a study; the name of their folder is used.
 PLAIN_NAMES = ("table", "feature-table")
 
 
@@ -531,7 +531,7 @@ def _with_metadata(
     targets, classifier = columns.targets, columns.classifier
     names = [name for name in targets if classifier or metadata.kinds[name] != "numeric"]
     problems, group = Problems(), config.group_column
-    # All samples, not only those of a fold that trains.
+    # Text among numbers is refused in every sample, not only in the training samples of a fold.
     for name in (*targets, *columns.numeric):
         with problems.collected():
             if name not in names:

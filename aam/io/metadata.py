@@ -58,8 +58,7 @@ TIME_OF_DAY = re.compile(TIME, re.IGNORECASE | re.ASCII)
 
 FEW_VALUES = 5
 
-# A blank, or what is written for one; that between a letter and a number; zeros before a whole
-# number inside a name.
+# Separators of words; the blank between a letter and a number (P 1); zeros that pad a number (P01).
 SEPARATOR = re.compile(r"[\s_-]+")
 BEFORE_NUMBER = re.compile(r"(?<=[^\W\d]) (?=\d)")
 PADDING = re.compile(r"(?<![\d.,])0+(?=\d)")

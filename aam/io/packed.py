@@ -92,7 +92,7 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> by
     # Other methods unpack a piece of the file at once, however large it becomes.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
         raise InputError(f"{path}: {entry.filename} is encrypted or not deflated")
-    # Reading with a size, zipfile unpacks no more than that, whatever the directory says.
+    # With a size, zipfile unpacks at most this number of bytes.
     with archive.open(entry) as file:
         content = file.read(entry.file_size)
     if len(content) != entry.file_size:
@@ -127,7 +127,7 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
             raise InputError(problem(path, fault, f"uuid {root}, type and format"))
         kind = description["type"].split(" % ")[0]
         if kind not in inside:
-            # A normalised table is the right kind of input, and of no use; so is an unrooted tree.
+            # The reason explains types that are nearly right: normalised tables, unrooted trees.
             is_near = any(accepted.startswith(kind.partition("[")[0]) for accepted in inside)
             hint = f"; {reason}" if reason and is_near else ""
             raise InputError(problem(path, f"holds {kind}", f"{' or '.join(inside)}{hint}"))

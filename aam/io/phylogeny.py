@@ -156,7 +156,7 @@ def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
     """
     tips = np.unique(tips)
     kept, lo, hi = present_ranges(phylogeny.lo, phylogeny.hi, tips, len(phylogeny.tips))
-    # Without the branches that lost all tips, those with equal ranges stand next to each other.
+    # Branches that lost all tips are gone, so branches above the same tips are neighbours.
     starts = np.r_[range_starts(lo[:-1], hi[:-1]), len(kept) - 1]
     sizes = np.diff(starts, append=len(kept))
     group = np.full(len(phylogeny.parent), -1, np.int64)
@@ -181,7 +181,7 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     nodes, is_tip = np.arange(new - 1), np.zeros(new, bool)
     is_tip[phylogeny.tip_nodes] = True
     graph = sparse.csr_matrix((length[:-1], (nodes, parent[:-1])), shape=(new, new))
-    # From any node, here the root, the farthest tip is one end of a longest path.
+    # The tip farthest from any node, here from the root, is one end of a longest path.
     start = int(np.argmax(np.where(is_tip, dijkstra(graph, False, new - 1), -1)))
     away, before = dijkstra(graph, False, start, return_predecessors=True)
     node = int(np.argmax(np.where(is_tip, away, -1)))
@@ -208,7 +208,7 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     leaves = order[is_leaf].tolist()
     names = [name_of.get(leaf, "") for leaf in leaves]
     tree = make_phylogeny(np.r_[rank[above[order[:-1]]], -1], lengths[order], names)
-    # A trunk, which ends at the old root, has no name.
+    # Leaves without a name are old roots, which are no tips.
     return prune(tree, np.array([place for place, leaf in enumerate(leaves) if leaf in name_of]))
 
 
@@ -226,7 +226,7 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
 NO_LENGTH = "branch lengths are not finite numbers of 0 or more (set negative lengths to 0)"
 
 # An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
-# Blanks stand in one place only of each way through, so that no text makes it slow.
+# Each alternative allows blanks in one place only, so that no text makes the expression backtrack.
 NODE = re.compile(
     r"""\s*(?:(?P<open>\()
     |(?:(?P<label>[^\s()\[\],:;']+|'(?:[^']|'')*')\s*)?(?P<colon>:\s*(?:(?P<length>[^\s()\[\],:;']+)\s*)?)?(?P<end>[,);]))""",

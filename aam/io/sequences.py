@@ -13,7 +13,7 @@ DNA_LETTERS = "ACGTUNRYSWKMBDHVacgtunryswkmbdhv"
 NOT_DNA = re.compile(f"[^{DNA_LETTERS}]")
 CLEAN = str.maketrans("URYSWKMBDHV", "TNNNNNNNNNN")
 
-# Nucleotides that no name of a sample has, as a pair of barcodes of ten each.
+# Names of samples may be DNA, such as two barcodes of ten nucleotides, but are shorter than this.
 LEAST_DNA = 30
 
 

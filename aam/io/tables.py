@@ -166,7 +166,7 @@ def _whole_reads(
     from 0 to 2^32 - 1, or nothing.
     """
     stored = values.data if values.dtype.kind in "iuf" else values.data.astype(np.float64)
-    # What is negative, not finite, not whole or too large is changed by it.
+    # The conversion changes numbers that are negative, not finite, not whole or too large.
     with np.errstate(invalid="ignore"):
         reads = stored.astype(np.uint32)
     faulty = np.flatnonzero(reads != stored)
@@ -185,7 +185,7 @@ def _whole_reads(
 
 # --- sums --------------------------------------------------------------------------------------
 
-# Rows whose sum is looked for, at least.
+# Minimum number of rows that a sum adds up.
 LEAST_SUMMANDS = 3
 # Bits that counts must hold before they are no coincidence: those of a row that may equal the sum
 # of all others; of a row that may equal one of the sums of its neighbours, next to 2 log2(rows).
@@ -562,7 +562,7 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
         table = Table.from_json(document)
         samples, features = ([str(x) for x in table.ids(a)] for a in ("sample", "observation"))
         values = csr_array(table.matrix_data.T)
-        # biom-format adds counts that stand there twice, and takes rows that do not for zeros.
+        # biom-format adds up repeated counts and reads absent rows as zeros.
         if document["matrix_type"] == "dense":
             is_complete = len(entries) == shape[0]
         else:
@@ -589,7 +589,7 @@ def write_hdf5(
     """
     from biom import Table
 
-    # As objects; of text NumPy makes four bytes for each letter of the longest id.
+    # As objects, because an array of text takes four bytes per letter of the longest id.
     names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
     table = Table(csr_matrix(counts, copy=True).T, *names, type="OTU table")
     # In memory first: HDF5 may crash where a write to a full disk fails.
