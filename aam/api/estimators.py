@@ -48,7 +48,7 @@ from aam.files.atomic import check_writable
 from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
 from aam.options import Attention, configured
-from aam.predict.blend import NETWORK
+from aam.predict.blend import MEMBERS
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_model
 from aam.report.training import judged_columns
@@ -440,7 +440,7 @@ def _weights(
     """
     if sample_weight is None:
         return None
-    if NETWORK in members:
+    if not all(MEMBERS[name].takes_weights for name in members):
         remedy = 'leave it out, or pass members=("presence", "forest")'
         raise InputError(f"sample_weight: the network takes no weights; {remedy}")
     values = aligned(sample_weight, sample_ids, "sample_weight")

@@ -27,20 +27,26 @@ from aam.errors import FINISHED, InputError, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
 from aam.options import configured, not_none, to_dict
-from aam.predict.blend import NETWORK, fit_blends, in_words
+from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
 from aam.predict.estimator import Samples
-from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
-from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model
+from aam.predict.folds import Folds, losses_in_words, study_for, with_encoder
+from aam.predict.network import Network
+from aam.predict.saved_model import (
+    SavedModel,
+    encoder_folder,
+    load_encoder,
+    load_model,
+    save_models,
+)
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures import loss_figures, read_epochs
 from aam.report.files import write_results
 from aam.report.page import ReportData
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
-from aam.training.finetune import fit_network
 from aam.training.losses import class_weights
-from aam.training.pretrain import Place, fit_encoder
-from aam.typing import OptionValue, PathLike
+from aam.training.pretrain import fit_encoder
+from aam.typing import Array, OptionValue, PathLike
 
 if TYPE_CHECKING:
     from aam.api.models import Model
@@ -116,44 +122,55 @@ def fit_model(
     folder: TrainingFolder | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> SavedModel:
-    """Fit the blend of each target on a split, and a network if it is a member; save them in the
-    `folder` of a run, if there is one.
+    """Fit the members of the blend on a split, and save them in the `folder` of a run, if there is
+    one; `weights` are those of samples by id.
 
-    The network learns all targets at once, because they share its vectors. The blends take
-    `weights` of the samples by id.
+    All ranks must call it; the main rank alone fits what has no epochs.
     """
-    config, data, members = folds.config, folds.data, folds.config.targets.members
-    encoder = load_encoder(config.train, split.test_fold)
-    train_ids = split.ids("train")
-    learned_ids = (*train_ids, *split.ids("validation"))
+    config, members = folds.config, folds.config.targets.members
+    encoder, train_ids = load_encoder(config.train, split.test_fold), split.ids("train")
+    seen_ids = (*train_ids, *split.ids("validation"))
     # Held-out samples of a fold must not be learned from.
-    ids = split.not_held_out if split in folds.splits else learned_ids
-    fitted = None
-    if NETWORK in members:
-        study, targets, covariates = supervise(folds, train_ids)
-        rows = study.rows(train_ids), study.rows(split.ids("validation"))
-        place = Place(folds.device, folder, encoder, folds.encoded)
-        fitted = fit_network(study, rows, targets, covariates, config, place)
-    else:
-        study, targets, covariates = supervise(folds, ids)
-        learned_ids = ids
-    metadata = not_none(study.metadata)
-    truths = {spec: truth_of(metadata, spec, learned_ids) for spec in targets.specs}
-    # The median, or the most frequent class.
-    guesses = {spec.name: guess(truth, len(spec.labels)).tolist() for spec, truth in truths.items()}
-    notes = {"guesses": guesses}
-    saved = folds.model(learned_ids, encoder, fitted, targets, covariates, notes)
-    if not folds.world.is_main:
-        return saved
-    if others := tuple(name for name in members if name != NETWORK):
-        samples = Samples.of_study(study, study.rows(ids), saved.levels)
-        groups, studies = (study.column(x, ids) for x in (data.group_column, data.study_column))
-        of_samples = None if weights is None else [weights[name] for name in ids]
-        blends = fit_blends(study, targets, samples, others, groups, studies, of_samples)
-        saved = replace(saved, blends=blends)
-    if folder is not None:
-        save_models(folder.path, saved, fitted)
+    ids = split.not_held_out if split in folds.splits else seen_ids
+    scaled_ids = train_ids
+    if not with_property(members, "has_epochs"):
+        seen_ids = scaled_ids = ids
+    study, targets, covariates = supervise(folds, scaled_ids)
+    network = Network(config, targets, covariates, folds.device, encoder, folds.encoded)
+    blend = Blend.of(members, targets, study.depth, study.seed, network)
+    # Members with epochs come first, because they continue from checkpoints.
+    for name in sorted(blend.members, key=lambda name: not MEMBERS[name].has_epochs):
+        member: Any = blend.members[name]
+        if MEMBERS[name].has_epochs:
+            is_validated = np.arange(len(seen_ids)) >= len(train_ids)
+            sets = _training_set(study, seen_ids, covariates)
+            member.fit(*sets, validation=is_validated, checkpoint=folder)
+        elif folds.world.is_main:
+            sample_weight = None if weights is None else [weights[name] for name in ids]
+            sets = _training_set(study, ids, covariates)
+            member.fit(*sets, sample_weight=sample_weight)
+    notes = {"guesses": _guesses(study, targets, seen_ids)}
+    saved = folds.model(seen_ids, blend, encoder, targets, covariates, notes)
+    if folder is not None and folds.world.is_main:
+        save_models(folder.path, saved)
     return saved
+
+
+def _training_set(
+    study: Study, ids: Sequence[str], covariates: Covariates
+) -> tuple[Samples, list[Array], list[str] | None, list[str] | None]:
+    """Samples, targets, groups and studies that a member learns from."""
+    rows, data = study.rows(ids), study.config
+    levels = [len(values) for values in covariates.categorical.values()]
+    groups, studies = (study.column(x, ids) for x in (data.group_column, data.study_column))
+    return Samples.of_study(study, rows, levels), columns_of(study, rows), groups, studies
+
+
+def _guesses(study: Study, targets: Targets, ids: Sequence[str]) -> dict[str, Any]:
+    """The median, or the most frequent class as probabilities, of each target."""
+    metadata = not_none(study.metadata)
+    truths = {spec: truth_of(metadata, spec, ids) for spec in targets.specs}
+    return {spec.name: guess(truth, len(spec.labels)).tolist() for spec, truth in truths.items()}
 
 
 def _unjudged(folds: Training) -> str:
@@ -175,8 +192,8 @@ def _unjudged(folds: Training) -> str:
 
 
 def split_of_all(folds: Training) -> Split:
-    """All samples as training samples; a network keeps some for early stopping."""
-    if NETWORK in folds.config.targets.members:
+    """All samples as training samples; members with epochs keep some for early stopping."""
+    if with_property(folds.config.targets.members, "has_epochs"):
         data = replace(folds.data, cv=None, test_size=0.0)
         return make_splits(folds.study, data, folds.config.runtime.seed)[0]
     ids = tuple(sorted(folds.study.table.sample_ids))
@@ -203,12 +220,12 @@ def load_folds(
     device, in_memory = prepare_device(config.runtime), inputs is not None
     asked, chosen = shown(config.network_options), config.targets.members
     members, data = chosen or config.default_members, config.data.divided_by_study()
-    is_deep = NETWORK in members
-    if not is_deep:
-        # Only a network needs validation samples; other members choose by inner folds.
+    has_epochs = bool(with_property(members, "has_epochs"))
+    if not has_epochs:
+        # Other members need no validation samples: they choose by inner folds.
         data = replace(data, validation_size=0.0)
     config = replace(config, data=data, targets=replace(config.targets, members=members))
-    if is_deep and asked and not chosen and len(members) > 1 and world.is_main:
+    if asked and not chosen and len(members) > 1 and world.is_main:
         log.info("a network is also trained, because of %s; --members leaves it out", asked)
     config, encoder = with_encoder(config)
     named, covariates = config.targets.metadata_column, config.covariates
@@ -217,7 +234,7 @@ def load_folds(
     of_kinds = (named, config.targets.classifier, covariates.numeric_columns)
     columns = MetadataColumns(required, optional, *of_kinds, learned=True)
     inputs = inputs or read_inputs(config.data, columns)
-    if not is_deep:
+    if not has_epochs:
         # Before the depth is chosen, which keeps most training samples of each class.
         config = choose_folds(config, inputs, required)
     config, study = study_for(config, config.data, inputs, columns, encoder)
@@ -226,7 +243,7 @@ def load_folds(
         what = f"all samples are of {shown(studies)}, expected two studies or more"
         remedy = "leave it out, or pass --batch-column for runs and plates of one study"
         raise InputError(f"--study-column {config.data.study_column}: {what}; {remedy}")
-    if is_deep:
+    if with_property(members, "needs_sequences"):
         study.require_sequences()
     study, splits = _learnable_splits(study, config.data, config.runtime.seed)
     config = with_kept_weights(config, study)
@@ -234,9 +251,9 @@ def load_folds(
     strong = _is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
     strong &= not in_memory and any(split.held_out for split in splits)
     decisions: Facts = {}
-    if is_deep:
+    if has_epochs:
         config, decisions = decide(config, study, device, world)
-    epochs = config.train.epochs if is_deep else 0
+    epochs = config.train.epochs if has_epochs else 0
     return Folds(config, config.data, study, splits, device, world, decisions, epochs, strong)
 
 
@@ -393,7 +410,7 @@ def _log_start(folds: Training) -> None:
     """Log device, samples, ASVs and depth, the members and the losses."""
     config, study, frozen = folds.config, folds.study, folds.config.targets.freeze_base
     members = config.targets.members
-    if NETWORK not in members:
+    if not with_property(members, "has_epochs"):
         log.info("train: %s", folds.inputs_in_words)
         log.info("members: %s", in_words(members))
         return
@@ -497,9 +514,10 @@ def _fit_encoder(folds: Pretraining, split: Split, folder: TrainingFolder) -> No
     study, ids = folds.study, (*split.ids("train"), *split.ids("validation"))
     rows = study.rows(split.ids("train")), study.rows(split.ids("validation"))
     encoder = load_encoder(folds.config.train, split.test_fold)
-    fitted = fit_encoder(study, rows, folds.config, Place(folds.device, folder, encoder))
+    fitted = fit_encoder(study, rows, folds.config, folds.device, encoder, folder)
     if folds.world.is_main:
-        save_models(folder.path, folds.model(ids, encoder, fitted), fitted)
+        blend = Blend().joined(Network.of(fitted))
+        save_models(folder.path, folds.model(ids, blend, encoder))
 
 
 def _report_on_encoders(

@@ -6,33 +6,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from operator import add
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from scipy import sparse
 from scipy.special import stdtr, stdtrit
 
-from aam.data.batch import Batch, pad_batch
-from aam.data.loader import collate, rows_read
+from aam.data.loader import rows_read
 from aam.data.rarefaction import EVALUATION, matrix_of, rarefied_table
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.evaluate.intervals import LEAST_GROUPS, interval
-from aam.model.aam import slots_of
 from aam.options import RuntimeConfig
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import Matrix, Samples
 from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import WITHOUT_TOKENS, AsvVectors, collect, encode_table, per_target
 from aam.typing import Bools, Floats, Ints, Rows
 
 log = logging.getLogger("aam")
@@ -120,28 +115,19 @@ EFFECT_SAMPLES = 256
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A saved model, the study that it reads, and the vectors of its ASVs if it has a network."""
+    """A saved model that is prepared for the samples of a study, and the study that it reads."""
 
     saved: SavedModel
     study: Study
-    config: RuntimeConfig
-    asvs: AsvVectors | None
 
     def predict(self, rows: Rows, reads: Matrix, network_reads: Matrix) -> list[Floats]:
         """Predictions of each target, numbers first, in the units of targets.
 
-        The samples at `rows` of the study have these `reads` ``[n, F]``; the network reads
-        `network_reads`.
+        The samples at `rows` of the study have these `reads` ``[n, F]``; a network reads the
+        `network_reads` ones.
         """
-        parts, places = [], [np.zeros(0, np.int64)]
-        for at, batch, vectors in self._batches(rows, network_reads):
-            outputs = self.saved.required_network(batch, asvs=vectors)
-            parts.append(per_target(collect(outputs, batch)))
-            places.append(at)
-        back = np.argsort(np.concatenate(places))
-        network_predictions = [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
-        samples = Samples.of_study(self.study, rows, self.saved.levels, reads)
-        return self.saved.predicted(samples, network_predictions)
+        samples = Samples.of_study(self.study, rows, self.saved.levels, reads, network_reads)
+        return self.saved.predicted(samples)
 
     def predict_variants(
         self, variants: pd.DataFrame, rows: Rows, reads: Matrix, network_reads: Matrix
@@ -167,38 +153,10 @@ class Predictor:
 
         It says what the network looks at, not what changes its prediction.
         """
-        if self.asvs is None:
+        if self.saved.estimator is None:
             return sparse.csr_matrix(network_reads.shape)
-        network, by_place = self.saved.required_network, dict[int, Floats]()
-        for places, batch, vectors in self._batches(rows, network_reads):
-            by_bin = network.sample.attention(vectors, slots_of(pad_batch(batch)))
-            weights = [row for view in by_bin for row in view.double().cpu().numpy()]
-            sized = zip(places.tolist(), weights, batch.sizes, strict=True)
-            by_place |= {at: row[:size] for at, row, size in sized}
-        paid = network_reads.astype(np.float64)
-        paid.data = np.concatenate([by_place[place] for place in range(len(rows))])
-        return paid
-
-    def _batches(
-        self, rows: Rows, network_reads: Matrix
-    ) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
-        """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
-        forward pass; nothing without a network.
-        """
-        if self.asvs is None:
-            return
-        ends, sizes = network_reads.indptr[1:-1], np.diff(network_reads.indptr)
-        columns, reads = np.split(network_reads.indices, ends), np.split(network_reads.data, ends)
-        order, device = np.argsort(-sizes, kind="stable"), self.asvs.vectors.device
-        self.saved.required_network.eval()
-        with torch.inference_mode(), autocast(self.config, device, in_bf16=False):
-            for start in range(0, len(order), EFFECT_SAMPLES):
-                places = order[start : start + EFFECT_SAMPLES]
-                sample_reads = [(columns[place], reads[place]) for place in places]
-                batch = collate(
-                    self.study, [rows[places]], [sample_reads], EVALUATION, WITHOUT_TOKENS
-                ).to(device)
-                yield places, batch, self.asvs.select(batch)
+        samples = Samples.of_study(self.study, rows, self.saved.levels, network_reads, network_reads)
+        return self.saved.estimator.attention(samples)
 
 
 # --- effects -----------------------------------------------------------------------------------
@@ -306,7 +264,8 @@ def _effects_of(
     study, reads = predictor.study, rarefied_table(predictor.study, number, rows)
     network_reads = matrix_of(rows_read(study, rows, number), study.table.shape[1])
     attention = place @ predictor.attention(rows, network_reads)
-    variants = make_variants(reads, predictor.asvs is not None, (predictor.saved.seed, number))
+    saved = predictor.saved
+    variants = make_variants(reads, saved.estimator is not None, (saved.seed, number))
     sample_predictions = predictor.predict(rows, reads, network_reads)
     variant_predictions = predictor.predict_variants(variants, rows, reads, network_reads)
     sample, column = variants["sample"].to_numpy(), variants["column"].to_numpy()
@@ -382,10 +341,7 @@ def explain_samples(
         if not names:
             continue
         rows, read = study.rows(names), with_inputs(saved, replace(study, seed=saved.seed))
-        network, vectors = saved.network, None
-        if network is not None:
-            vectors = encode_table(network, read, saved.device, config, rows)
-        predictor = Predictor(saved, read, config, vectors)
+        predictor = Predictor(saved.prepared(read, rows, config), read)
         places = np.array([place[name] for name in names])
         cells = (share[places], (places, np.arange(len(names))))
         spread = sparse.csr_matrix(cells, (len(sample_ids), len(names)))

@@ -30,7 +30,7 @@ from aam.evaluate.comparison import Baseline
 from aam.evaluate.predictions import Columns, PredictionTable
 from aam.io.metadata import Metadata
 from aam.options import not_none
-from aam.predict.blend import DESCRIPTIONS, MEMBERS
+from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS
 from aam.predict.column_estimators import LevelMedian, LevelShares, Ordered
 from aam.predict.estimator import CountsEstimator, Samples
 from aam.predict.out_of_fold import Fold, Pairwise, folds_of, out_of_fold
@@ -39,7 +39,7 @@ from aam.typing import Array, Floats
 log = logging.getLogger("aam")
 
 # Members of a blend that are baselines when they predict alone.
-IN_BLEND = {DESCRIPTIONS[name]: name for name in MEMBERS}
+IN_BLEND = {MEMBERS[name].description: name for name in DEFAULT_MEMBERS}
 
 BOOSTING, NEIGHBOURS = "gradient boosting", "nearest neighbours on UniFrac"
 
@@ -206,12 +206,14 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
 
     `parameters` are depth, passes and seed.
     """
-    trees, linear = (MEMBERS[name][0 if classes else 1] for name in ("forest", "presence"))
+    trees, linear = (
+        MEMBERS[name].estimators[0 if classes else 1] for name in ("forest", "presence")
+    )
     return {
         BOOSTING: trees(*parameters, "shares", "boosting"),
         "linear model of log-ratios": linear(*parameters, "clr"),
-        DESCRIPTIONS["forest"]: trees(*parameters),
-        DESCRIPTIONS["presence"]: linear(*parameters),
+        MEMBERS["forest"].description: trees(*parameters),
+        MEMBERS["presence"].description: linear(*parameters),
     }
 
 

@@ -1,12 +1,11 @@
-"""The blend: a linear model and trees learn apart and predict together, as an equal mean. A network
-joins in `SavedModel.predicted`.
-"""
+"""The blend: members learn apart and predict together, as an equal mean."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,32 +13,207 @@ from sklearn.base import ClassifierMixin
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
+from aam.model.aam import Aam
+from aam.options import RuntimeConfig, not_none
 from aam.predict import estimator
 from aam.predict.estimator import PASSES, CountsEstimator, Labelled, Samples
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
-from aam.typing import Floats
+from aam.predict.network import Network
+from aam.training.inference import EncodedAsvs
+from aam.typing import Array, Floats, Rows
 
 log = logging.getLogger("aam")
 
-# The network's name among members; it predicts all targets and is trained apart.
-NETWORK = "deep"
 
-# Members on counts: the estimators of classes and of numbers.
-MEMBERS: dict[str, tuple[Any, Any]] = {
-    "presence": (LinearClassifier, LinearRegressor),
-    "forest": (TreesClassifier, TreesRegressor),
+@dataclass(frozen=True)
+class Member:
+    """A kind of member of the blend, and what it needs.
+
+    Attributes
+    ----------
+    description : str
+    estimators : tuple of types
+        The estimators of classes and of numbers; of a multi-output member the only one.
+    is_multi_output : bool
+        Whether one estimator predicts all targets.
+    has_epochs : bool
+        Whether it is trained in epochs, on the device and on all ranks; validation samples choose
+        the best.
+    needs_sequences, takes_weights : bool
+    """
+
+    description: str
+    estimators: tuple[Any, ...]
+    is_multi_output: bool = False
+    has_epochs: bool = False
+    needs_sequences: bool = False
+    takes_weights: bool = True
+
+
+MEMBERS = {
+    "presence": Member("linear model of presence", (LinearClassifier, LinearRegressor)),
+    "forest": Member("extra trees on presence", (TreesClassifier, TreesRegressor)),
+    Network.name: Member(
+        "network",
+        (Network,),
+        is_multi_output=True,
+        has_epochs=True,
+        needs_sequences=True,
+        takes_weights=False,
+    ),
 }
-DEFAULT_MEMBERS = tuple(MEMBERS)
-
-DESCRIPTIONS = {
-    NETWORK: "network",
-    "presence": "linear model of presence",
-    "forest": "extra trees on presence",
-}
+DEFAULT_MEMBERS = tuple(name for name, member in MEMBERS.items() if not member.is_multi_output)
 
 
-class Blend(CountsEstimator):
-    """The equal mean of several estimators on the same rarefactions.
+def with_property(names: Sequence[str], name: str) -> tuple[str, ...]:
+    """The members that have a property of `Member`, such as "needs_sequences"."""
+    return tuple(member for member in names if getattr(MEMBERS[member], name))
+
+
+def mean_of(scores: Sequence[Floats]) -> Floats:
+    """The equal mean of the predictions of members, [n, 1] or [n, K]."""
+    return np.asarray(sum(scores) / len(scores))
+
+
+# --- a blend of all targets ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PerTarget:
+    """Estimators on counts that each learn one target, numbers first."""
+
+    estimators: tuple[CountsEstimator, ...]
+    # Only a network has one.
+    network: Aam | None = None
+
+    @classmethod
+    def of(cls, name: str, targets: Targets, depth: int, seed: int) -> PerTarget:
+        """The estimators of a member, not fitted yet."""
+        of_classes, of_numbers = MEMBERS[name].estimators
+        kinds = (of_classes if spec.labels else of_numbers for spec in specs_in_order(targets))
+        return cls(tuple(kind(depth, PASSES, seed) for kind in kinds))
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether samples are read relative to the mean of their study."""
+        return any(hasattr(part, "centre_") for part in self.estimators)
+
+    def fit(
+        self,
+        X: Samples,
+        y: Sequence[Array],
+        groups: Any = None,
+        studies: Any = None,
+        sample_weight: Any = None,
+    ) -> PerTarget:
+        """Fit each estimator to the samples whose target is known.
+
+        `y` holds the targets, [n] each: numbers, NaN if not known, or codes of classes, -1 if not
+        known.
+        """
+        by_sample: list[Any] = [None if x is None else np.array(x) for x in (groups, studies)]
+        by_sample.append(None if sample_weight is None else np.array(sample_weight, np.float64))
+        for part, values in zip(self.estimators, y, strict=True):
+            is_class = isinstance(part, ClassifierMixin)
+            known = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
+            part.fit(*Labelled(X, values, *by_sample).at(known))
+        return self
+
+    def draw(self, samples: Samples, number: int) -> list[Floats]:
+        """Predictions of each target from one numbered rarefaction, [n, 1] or [n, K]."""
+        study = not_none(samples.study)
+        return self.outputs(samples.rarefied(study.depth, study.seed, number))
+
+    def outputs(self, rarefied: Samples) -> list[Floats]:
+        """Predictions of each target for rarefied samples, [n, 1] or [n, K]."""
+        return [part.outputs(rarefied) for part in self.estimators]
+
+    def centred_on(self, X: Samples) -> PerTarget:
+        """The estimators for a new study, given its samples without labels."""
+        return PerTarget(tuple(part.centred_on(X) for part in self.estimators))
+
+    def prepared(
+        self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
+    ) -> PerTarget:
+        """The estimators themselves, which compute nothing beforehand."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """The equal mean of members that each predict all targets, numbers first.
+
+    Attributes
+    ----------
+    members : dict of str to PerTarget or Network
+    """
+
+    members: Mapping[str, PerTarget | Network] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], targets: Targets, depth: int, seed: int, network: Network
+    ) -> Blend:
+        """A blend that is not fitted yet; the `network` takes the place of a member."""
+        # Multi-output members come last, so that sums have one order.
+        ordered = sorted(names, key=lambda name: MEMBERS[name].is_multi_output)
+        counts = (name for name in ordered if not MEMBERS[name].is_multi_output)
+        members = dict.fromkeys(ordered, network)
+        return cls({**members, **{n: PerTarget.of(n, targets, depth, seed) for n in counts}})
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether a member reads samples relative to the mean of their study."""
+        return any(member.is_centred for member in self.members.values())
+
+    def joined(self, network: Network) -> Blend:
+        """The blend with a network."""
+        return Blend({**self.members, network.name: network})
+
+    def only(self, *names: str) -> Blend:
+        """The blend of some of the members."""
+        return Blend({name: self.members[name] for name in names})
+
+    def draw(self, samples: Samples, number: int) -> list[Floats]:
+        """The mean of the members for each target, from one numbered rarefaction."""
+        return _means([member.draw(samples, number) for member in self.members.values()])
+
+    def outputs(self, rarefied: Samples) -> list[Floats]:
+        """The mean of the members for each target of rarefied samples, [n, 1] or [n, K]."""
+        return _means([member.outputs(rarefied) for member in self.members.values()])
+
+    def centred_on(self, X: Samples) -> Blend:
+        """The blend for a new study, given its samples without labels."""
+        return Blend({name: member.centred_on(X) for name, member in self.members.items()})
+
+    def prepared(
+        self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
+    ) -> Blend:
+        """The blend with everything that its members compute once for all rarefactions of the
+        samples at `rows`.
+        """
+        of = (study, rows, runtime, encoded)
+        return Blend({name: member.prepared(*of) for name, member in self.members.items()})
+
+
+def _means(scores: Sequence[Sequence[Floats]]) -> list[Floats]:
+    """Means over members for each target."""
+    return [mean_of(column) for column in zip(*scores, strict=True)]
+
+
+def columns_of(study: Study, rows: Rows) -> list[Array]:
+    """The targets of some samples, numbers first: numbers, NaN if not known, or codes of classes,
+    -1 if not known.
+    """
+    labels = study.labels
+    return [*labels.target[rows].T.astype(np.float64), *labels.label[rows].T]
+
+
+# --- a blend of one target, for scikit-learn -----------------------------------------------------
+
+
+class TargetBlend(CountsEstimator):
+    """The equal mean of several estimators of one target on the same rarefactions.
 
     Parameters
     ----------
@@ -67,18 +241,14 @@ class Blend(CountsEstimator):
         self.members_ = {}
         for name in self.members:
             begun = time.monotonic()
-            of_classes, of_numbers = MEMBERS[name]
+            of_classes, of_numbers = MEMBERS[name].estimators
             kind = of_classes if isinstance(self, ClassifierMixin) else of_numbers
             self.members_[name] = kind(self.depth, self.passes, self.seed).fit(*labelled)
             log.debug("member %s fitted in %.1f s", name, time.monotonic() - begun)
 
-    def scores(self, rarefied: Samples) -> list[Floats]:
-        """Predictions of the members for rarefied samples: numbers [n, 1], probabilities [n, K]."""
-        return [member.outputs(rarefied) for member in self.members_.values()]
-
     def outputs(self, rarefied: Samples) -> Floats:
         """The mean of the members, [n, 1] or [n, K]."""
-        return np.asarray(sum(self.scores(rarefied)) / len(self.members_))
+        return mean_of([member.outputs(rarefied) for member in self.members_.values()])
 
     def centred_on(self, X: Any) -> Any:
         """The blend for a new study, given its samples without labels."""
@@ -86,22 +256,18 @@ class Blend(CountsEstimator):
         members = {name: member.centred_on(samples) for name, member in self.members_.items()}
         return self.changed(members_=members)
 
-    @property
-    def is_centred(self) -> bool:
-        """Whether a member reads samples relative to the mean of their study."""
-        return any(hasattr(member, "centre_") for member in self.members_.values())
+
+class BlendClassifier(estimator.Classifier, TargetBlend):
+    """A blend that predicts classes; parameters of `TargetBlend`."""
 
 
-class BlendClassifier(estimator.Classifier, Blend):
-    """A blend that predicts classes; parameters of `Blend`."""
+class BlendRegressor(estimator.Regressor, TargetBlend):
+    """A blend that predicts a number; parameters of `TargetBlend`."""
 
 
-class BlendRegressor(estimator.Regressor, Blend):
-    """A blend that predicts a number; parameters of `Blend`."""
-
-
-def make_blend(classes: bool, *parameters: Any) -> Blend:
-    """A blend of classes or of numbers that is not fitted yet; parameters as `Blend`."""
+def make_blend(classes: bool, *parameters: Any) -> TargetBlend:
+    """A blend of classes or of numbers that is not fitted yet; parameters as
+    `TargetBlend`."""
     return (BlendClassifier if classes else BlendRegressor)(*parameters)
 
 
@@ -112,40 +278,4 @@ def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:
 
 def in_words(names: Sequence[str]) -> str:
     """Names of members, and what each is."""
-    return "; ".join(f"{name} ({DESCRIPTIONS[name]})" for name in names)
-
-
-def fit_blends(
-    study: Study,
-    targets: Targets,
-    samples: Samples,
-    members: Sequence[str],
-    groups: Sequence[str] | None = None,
-    studies: Sequence[str] | None = None,
-    sample_weight: Sequence[float] | None = None,
-) -> tuple[Blend, ...]:
-    """Fit a blend for each target on some samples of a study; numbers come first.
-
-    Parameters
-    ----------
-    study : Study
-        With the labels of its samples, which are encoded as training knows them.
-    targets : Targets
-    samples : Samples
-        The training samples.
-    members : sequence of str
-        Members without the network.
-    groups, studies : sequence of str, optional
-        The group and the study of each sample.
-    sample_weight : sequence of float, optional
-    """
-    rows, labels, blends = study.rows(samples.sample_ids), study.labels, []
-    columns = [*labels.target[rows].T.astype(np.float64), *labels.label[rows].T]
-    by_sample: list[Any] = [None if part is None else np.array(part) for part in (groups, studies)]
-    by_sample.append(None if sample_weight is None else np.array(sample_weight, np.float64))
-    for spec, values in zip(specs_in_order(targets), columns, strict=True):
-        known = np.flatnonzero((values >= 0) if spec.labels else np.isfinite(values))
-        labelled = Labelled(samples, values, *by_sample).at(known)
-        blend = make_blend(bool(spec.labels), study.depth, PASSES, study.seed, tuple(members))
-        blends.append(blend.fit(*labelled))
-    return tuple(blends)
+    return "; ".join(f"{name} ({MEMBERS[name].description})" for name in names)

@@ -18,6 +18,7 @@ from aam.data.study import Study
 from aam.device.rng import subsample
 from aam.errors import InputError, shown
 from aam.io.tables import AmpliconTable
+from aam.options import not_none
 from aam.predict.out_of_fold import Fold, group_folds
 from aam.typing import Array, Floats, Names, Rows
 
@@ -54,12 +55,18 @@ class Samples:
         Names of the samples and of the features: sequences, or ids.
     covariates : float64 [n, C]
         Further columns, one for each category or number.
+    study : Study, optional
+        The study of the samples, for estimators that read more than counts.
+    limited : csr [n, F], optional
+        Reads of rarefied samples within the token limit, for estimators that have one.
     """
 
     counts: Any
     sample_ids: tuple[str, ...]
     names: tuple[str, ...]
     covariates: Floats
+    study: Study | None = field(default=None, repr=False)
+    limited: Matrix | None = None
     drawn: dict[tuple[int, int, int], Matrix] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -84,7 +91,12 @@ class Samples:
 
     @classmethod
     def of_study(
-        cls, study: Study, rows: Rows, levels: Sequence[int] = (), counts: Any = None
+        cls,
+        study: Study,
+        rows: Rows,
+        levels: Sequence[int] = (),
+        counts: Any = None,
+        limited: Matrix | None = None,
     ) -> Samples:
         """Samples of a study at `rows`, with `levels` of each category, and numbers.
 
@@ -96,7 +108,7 @@ class Samples:
         covariates = np.concatenate([*columns, np.nan_to_num(numbers)], axis=1).astype(np.float64)
         ids = tuple(study.table.sample_ids[row] for row in rows.tolist())
         counts = study.table.counts[rows] if counts is None else counts
-        return cls(counts, ids, study.table.names, covariates)
+        return cls(counts, ids, study.table.names, covariates, study, limited)
 
     def __len__(self) -> int:
         return len(self.sample_ids)
@@ -106,12 +118,23 @@ class Samples:
         """Number of samples and of features."""
         return len(self.sample_ids), len(self.names)
 
+    @property
+    def rows(self) -> Rows:
+        """Rows of the samples in their study."""
+        return not_none(self.study).rows(self.sample_ids)
+
     def __getitem__(self, rows: Any) -> Samples:
         """Some of the samples: a slice, a mask or positions; all features stay."""
         rows = np.atleast_1d(np.arange(len(self))[rows[0] if isinstance(rows, tuple) else rows])
         ids = tuple(self.sample_ids[row] for row in rows.tolist())
-        drawn = {key: counts[rows] for key, counts in self.drawn.items()}
-        return Samples(self.counts[rows], ids, self.names, self.covariates[rows], drawn)
+        return replace(
+            self,
+            counts=self.counts[rows],
+            sample_ids=ids,
+            covariates=self.covariates[rows],
+            limited=None if self.limited is None else self.limited[rows],
+            drawn={key: counts[rows] for key, counts in self.drawn.items()},
+        )
 
     def rarefied(self, depth: int, seed: int, number: int) -> Samples:
         """A numbered rarefaction of the samples to `depth` reads each, drawn once.

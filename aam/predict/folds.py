@@ -21,13 +21,13 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, device_name
 from aam.encoders import model_folder
 from aam.engine.logger import Record
-from aam.engine.run import LAST, MODEL, describe_run, training_outputs
+from aam.engine.run import describe_run, training_outputs
 from aam.errors import InputError, shown
 from aam.files.output_folder import DOME, FIGURES, PAGE
 from aam.options import IN_MEMORY, to_dict
-from aam.predict.saved_model import SavedModel, encoder_folder, load_model, save_model
+from aam.predict.blend import Blend
+from aam.predict.saved_model import SavedModel, encoder_folder, load_model
 from aam.training.inference import EncodedAsvs, Encoder
-from aam.training.pretrain import FittedNetwork
 
 log = logging.getLogger("aam")
 
@@ -164,13 +164,13 @@ class Folds(Generic[Config]):
     def model(
         self,
         ids: Sequence[str],
+        blend: Blend,
         encoder: Encoder | None = None,
-        fitted: FittedNetwork | None = None,
         targets: Targets = NO_TARGETS,
         covariates: Covariates = NO_COVARIATES,
         notes: Facts | None = None,
     ) -> SavedModel:
-        """A model that has learned from the samples `ids`, before its members are fitted."""
+        """The model of a blend that has learned from the samples `ids`, and its encoder before."""
         study, seen, labelled = self.study, set(ids), set(ids if targets.specs else ())
         if encoder is not None:
             seen, labelled = seen | encoder.seen, labelled | encoder.labelled
@@ -186,11 +186,12 @@ class Folds(Generic[Config]):
             notes=notes,
             targets=targets,
             covariates=covariates,
+            blend=blend,
         )
-        if fitted is None:
+        if saved.estimator is None:
             return saved
-        notes["best_epoch"] = fitted.best_epoch
-        return replace(saved, network=fitted.network, heads=fitted.heads, reference=study.reference)
+        notes["best_epoch"] = saved.estimator.fitted_.best_epoch
+        return replace(saved, reference=study.reference)
 
     def by_folder(self, path: Path) -> dict[Path, Split]:
         """The split of each folder in the run directory `path`."""
@@ -224,16 +225,6 @@ class Folds(Generic[Config]):
         files, outputs = _files(self.config.train, data), _outputs(data)
         in_memory = None if inputs is None else inputs.checksums(data)
         return describe_run(command, to_dict(self.config), files, facts, outputs, in_memory)
-
-
-def save_models(folder: Path, saved: SavedModel, fitted: FittedNetwork | None) -> None:
-    """Save a model, and the last weights of its network without other members."""
-    if fitted is not None:
-        best = {name: value.clone() for name, value in fitted.network.state_dict().items()}
-        fitted.network.load_state_dict(fitted.last_weights)
-        save_model(folder / LAST, replace(saved, blends=()))
-        fitted.network.load_state_dict(best)
-    save_model(folder / MODEL, saved)
 
 
 def losses_in_words(study: Study, train: TrainConfig) -> list[str]:

@@ -31,7 +31,7 @@ from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE, Samples
 from aam.predict.members import LEAST_TO_CENTRE
 from aam.predict.saved_model import SavedModel, samples_with_labels
-from aam.training.inference import AsvVectors, encode_table, per_target, run_model
+from aam.training.inference import EncodedAsvs
 from aam.typing import Rows
 
 log = logging.getLogger("aam")
@@ -205,7 +205,7 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
     if new_study and seen:
         text = "warning: --new-study: %d samples belong to a study of the training table: %s"
         log.warning(text, len(seen), shown(seen, 3))
-    if not any(blend.is_centred for model in models for blend in model.blends):
+    if not any(model.blend.is_centred for model in models):
         return
     if new_study and len(ids) < LEAST_TO_CENTRE:
         log.warning(
@@ -239,45 +239,36 @@ def predict_rows(
     config: RuntimeConfig,
     passes: int,
     fold: str = "",
-    asvs: AsvVectors | None = None,
+    encoded: EncodedAsvs | None = None,
     studies: Sequence[str] | None = None,
 ) -> PredictionTable:
     """Predict samples of `study` from `passes` rarefactions each, some samples at a time.
 
     Numbers are means over the rarefactions with their standard deviation, probabilities their mean;
     intervals are added if the model has them. Of `studies`, each is read relative to its own mean
-    if the model was trained so and it has `LEAST_TO_CENTRE` samples. Each ASV is encoded once,
-    unless `asvs` are known.
+    if the model was trained so and it has `LEAST_TO_CENTRE` samples. Each ASV is encoded once;
+    models with the same frozen encoder share the vectors `encoded`.
     """
     study, parts = with_inputs(saved, study), []
-    rows, network, model = study.rows(sample_ids), saved.network, saved
-    if asvs is None and network is not None:
-        asvs = encode_table(network, study, saved.device, config, rows)
+    rows = study.rows(sample_ids)
+    saved = saved.prepared(study, rows, config, encoded)
     names = np.array(studies or [""] * len(rows), str)
     for name in dict.fromkeys(names.tolist()) or [""]:
-        of_study = rows[names == name]
+        study_rows, model = rows[names == name], saved
         if studies is not None:
-            samples = Samples.of_study(study, of_study[:SAMPLES_AT_ONCE], saved.levels)
-            centred = tuple(blend.centred_on(samples) for blend in saved.blends)
-            model = replace(saved, blends=centred)
-        for start in range(0, max(len(of_study), 1), SAMPLES_AT_ONCE):
-            part = of_study[start : start + SAMPLES_AT_ONCE]
-            samples, draws = Samples.of_study(study, part, saved.levels), []
-            for number in range(EVALUATION - 1, EVALUATION - 1 - passes, -1):
-                of_network = []
-                if network is not None:
-                    drawn = run_model(network, study, part, saved.device, config, number, asvs)
-                    of_network = per_target(drawn)
-                rarefied = samples
-                if saved.blends:
-                    rarefied = samples.rarefied(study.depth, study.seed, number)
-                draws.append(model.predicted(rarefied, of_network))
+            samples = Samples.of_study(study, study_rows[:SAMPLES_AT_ONCE], saved.levels)
+            model = replace(saved, blend=saved.blend.centred_on(samples))
+        for start in range(0, max(len(study_rows), 1), SAMPLES_AT_ONCE):
+            part = study_rows[start : start + SAMPLES_AT_ONCE]
+            samples = Samples.of_study(study, part, saved.levels)
+            numbers = range(EVALUATION - 1, EVALUATION - 1 - passes, -1)
+            draws = [model.draw(samples, number) for number in numbers]
             values, spread, specs = {}, {}, specs_in_order(saved.targets)
-            for spec, of_spec in zip(specs, zip(*draws, strict=True), strict=True):
-                mean = np.mean(of_spec, axis=0)
+            for spec, drawn in zip(specs, zip(*draws, strict=True), strict=True):
+                mean = np.mean(drawn, axis=0)
                 values[spec.name] = mean if spec.labels else mean[:, 0]
                 if passes > 1 and not spec.labels:
-                    spread[spec.name] = np.std(of_spec, axis=0)[:, 0]
+                    spread[spec.name] = np.std(drawn, axis=0)[:, 0]
             parts.append(make_predictions(samples.sample_ids, saved.targets.specs, values, spread))
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
     table = table.with_columns({"fold": fold})

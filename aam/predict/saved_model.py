@@ -17,21 +17,25 @@ import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.checks import RegionProfile
 from aam.data.splits import fold_folder
-from aam.data.study import Reference
+from aam.data.study import Reference, Study
 from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.measure import stage
+from aam.device.platform import Facts
 from aam.encoders import find_encoder, model_folder
+from aam.engine.run import LAST, MODEL
 from aam.errors import InputError, reworded, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam, HeadConfig
-from aam.options import configured, to_dict, typed
-from aam.predict.blend import MEMBERS, Blend, make_blend, specs_in_order
+from aam.options import RuntimeConfig, configured, not_none, to_dict, typed
+from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, Blend, PerTarget, specs_in_order
 from aam.predict.description import MODEL_FORMAT, checked_description
-from aam.predict.estimator import Expected, Samples
+from aam.predict.estimator import CountsEstimator, Expected, Samples
 from aam.predict.members import LinearClassifier
-from aam.training.inference import Encoder
-from aam.typing import Floats
+from aam.predict.network import Network
+from aam.training.inference import EncodedAsvs, Encoder
+from aam.training.pretrain import FittedNetwork
+from aam.typing import Array, Floats, Rows
 
 # Parts of a saved model that its description holds as they are.
 DESCRIBED = ("depth", "seed", "data", "model", "covariates", "notes")
@@ -59,12 +63,11 @@ RETRAIN = (
 
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
-    """A blend of estimators for each target, and what `aam predict` needs: options of its input,
-    and its ASVs.
+    """A blend, and what `aam predict` needs: options of its input, and its ASVs.
 
-    ASVs are placed on the `reference` of a plugin, if any; a network reads them there too.
-    The network predicts all targets, or none as an encoder; `model` and `heads` are its sizes, and
-    `model` has the longest sequence of all. `blends` predict a target each, numbers first.
+    ASVs are placed on the `reference` of a plugin, if any; a network reads them there too. `model`
+    has the sizes of the network, and the longest sequence of all. An encoder is a blend of a
+    network alone that predicts no target.
     """
 
     data: DataConfig
@@ -75,52 +78,79 @@ class SavedModel:
     notes: dict[str, Any]
     targets: Targets
     covariates: Covariates = field(default_factory=Covariates)
-    network: Aam | None = None
-    heads: HeadConfig = field(default_factory=HeadConfig)
+    blend: Blend = field(default_factory=Blend)
     reference: Reference | None = None
-    blends: tuple[Blend, ...] = ()
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of the members, without the network."""
-        return tuple(dict.fromkeys(name for blend in self.blends for name in blend.members_))
+        """Names of the members that read counts alone."""
+        return tuple(name for name, one in self.blend.members.items() if one.network is None)
 
     @property
     def levels(self) -> tuple[int, ...]:
         """Number of categories of each covariate."""
         return tuple(len(values) for values in self.covariates.categorical.values())
 
-    def only(self, name: str) -> SavedModel:
-        """The model that predicts by one member alone."""
-        blends = (blend.changed(members_={name: blend.members_[name]}) for blend in self.blends)
-        return replace(self, network=None, blends=tuple(blends))
+    def only(self, *names: str) -> SavedModel:
+        """The model that predicts by some of its members."""
+        return replace(self, blend=self.blend.only(*names))
 
-    def predicted(self, rarefied: Samples, network: Sequence[Floats] = ()) -> list[Floats]:
-        """Predictions of each target, numbers first: [n, 1] in own units, or probabilities [n, K].
+    def prepared(
+        self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
+    ) -> SavedModel:
+        """The model as `Blend.prepared`."""
+        return replace(self, blend=self.blend.prepared(study, rows, runtime, encoded))
 
-        The blend of a target is the equal mean of its members; those of the network are known.
+    def draw(self, samples: Samples, number: int) -> list[Floats]:
+        """Predictions of each target from one numbered rarefaction, as `predicted`."""
+        return self._decoded(self.blend.draw(samples, number))
+
+    def predicted(self, rarefied: Samples) -> list[Floats]:
+        """Predictions of each target for rarefied samples, numbers first: [n, 1] in the units of
+        the target, or probabilities [n, K].
         """
-        members = [blend.scores(rarefied) for blend in self.blends]
-        members = members or [[] for _ in self.targets.specs]
-        for scores, values in zip(members, network, strict=False):
-            scores.append(values)
-        means = [np.asarray(sum(scores) / len(scores)) for scores in members]
-        if numbers := len(self.targets.numeric):
-            decoded = self.targets.decode(np.concatenate(means[:numbers], axis=1))
-            means[:numbers] = np.hsplit(decoded, numbers)
-        return means
+        return self._decoded(self.blend.outputs(rarefied))
+
+    def _decoded(self, means: list[Floats]) -> list[Floats]:
+        """The predictions of a blend, numbers in the units of their targets."""
+        numbers = len(self.targets.numeric)
+        if not numbers:
+            return means
+        decoded = self.targets.decode(np.concatenate(means[:numbers], axis=1))
+        return [*np.hsplit(decoded, numbers), *means[numbers:]]
+
+    @property
+    def estimator(self) -> Network | None:
+        """The member that is a network, if there is one."""
+        networks = (member for member in self.blend.members.values() if isinstance(member, Network))
+        return next(networks, None)
+
+    @property
+    def network(self) -> Aam | None:
+        """The network, if there is one."""
+        return None if self.estimator is None else self.estimator.network
+
+    @property
+    def heads(self) -> HeadConfig | None:
+        """The heads of the network, if there is one."""
+        return None if self.estimator is None else self.estimator.heads
+
+    def with_network(self, network: Aam, heads: HeadConfig) -> SavedModel:
+        """The model with another network."""
+        estimator = Network.of(FittedNetwork(network, heads, {}, 0))
+        return replace(self, blend=self.blend.joined(estimator))
 
     @property
     def required_network(self) -> Aam:
         """The network; `InputError` where the model has none."""
         if self.network is not None:
             return self.network
-        what = "it places ASVs on a reference and has no network"
+        problem = "it places ASVs on a reference and has no network"
         if self.members:
-            what = f"it has no network, only {shown(self.members)}"
+            problem = f"it has no network, only {shown(self.members)}"
         raise InputError(
-            f"--model: {what}, and this needs one; name an encoder with a network such as 16s-v4, "
-            "or train with --pretrained-encoder 16s-v4 or deep among --members"
+            f"--model: {problem}, and this needs one; name an encoder with a network such as "
+            "16s-v4, or train with --pretrained-encoder 16s-v4 or deep among --members"
         )
 
     @property
@@ -131,14 +161,14 @@ class SavedModel:
     @property
     def device(self) -> torch.device:
         """The device of the network; the CPU without one."""
-        network = self.network
-        return torch.device("cpu") if network is None else next(network.parameters()).device
+        return torch.device("cpu") if self.estimator is None else self.estimator.computing_device
 
     def encoder(self, source: Path) -> Encoder:
         """The network as another one starts from it."""
         seen, labelled = frozenset(self.notes["seen_samples"]), frozenset(samples_with_labels(self))
         network = self.required_network
-        return Encoder(source, network, self.heads, self.targets, self.covariates, seen, labelled)
+        heads = not_none(self.heads)
+        return Encoder(source, network, heads, self.targets, self.covariates, seen, labelled)
 
 
 def samples_with_labels(saved: SavedModel) -> set[str]:
@@ -152,34 +182,58 @@ def samples_with_labels(saved: SavedModel) -> set[str]:
 
 def save_model(path: Path, saved: SavedModel) -> None:
     """Write `saved` to the folder `path`, all of it or nothing."""
-    learned, blends = dict[str, Any](), []
-    for place, blend in enumerate(saved.blends):
-        members = {}
-        for name, member in blend.members_.items():
-            about = {"class": type(member).__name__, "parameters": member.get_params()}
-            members[name] = {**about, "fitted": {}}
-            for key, value in member.state().items():
-                if isinstance(value, np.ndarray):
-                    learned[f"{place}/{name}/{key}"] = value
-                else:
-                    members[name]["fitted"][key] = value
-        blends.append({"parameters": blend.get_params(), "members": members})
-    network, reference = saved.network, saved.reference
+    estimator, reference = saved.estimator, saved.reference
+    blends, learned = _described_blends(saved)
     arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: learned}
     arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
     description = {"format": MODEL_FORMAT, "version": aam.__version__, "torch": torch.__version__}
     description |= {name: getattr(saved, name) for name in DESCRIBED}
     description["targets"], description["blends"] = saved.targets.to_json(), blends
-    description["heads"] = None if network is None else saved.heads
+    description["heads"] = saved.heads
     description["reference"] = None if reference is None else reference.encoder
     with atomic_folder(path) as folder:
-        if network is not None:
-            write_tensors(network.state_dict(), folder / WEIGHTS)
-        for file, of_file in arrays.items():
-            values = {name: torch.from_numpy(np.asarray(of_file[name])) for name in of_file}
+        if estimator is not None:
+            write_tensors(estimator.network.state_dict(), folder / WEIGHTS)
+        for file, file_arrays in arrays.items():
+            values = {n: torch.from_numpy(np.asarray(part)) for n, part in file_arrays.items()}
             if values:
                 write_tensors(values, folder / file)
         _describe(folder, to_dict(description))
+
+
+def save_models(path: Path, saved: SavedModel) -> None:
+    """Save a model in the folder of a run and, if it has a network, that with its last weights."""
+    if (estimator := saved.estimator) is not None:
+        network, last_weights = estimator.network, estimator.fitted_.last_weights
+        best = {name: value.clone() for name, value in network.state_dict().items()}
+        network.load_state_dict(last_weights)
+        save_model(path / LAST, saved.only(Network.name))
+        network.load_state_dict(best)
+    save_model(path / MODEL, saved)
+
+
+def _described_blends(saved: SavedModel) -> tuple[list[Facts], dict[str, Array]]:
+    """The members on counts of each target as values of JSON, and their arrays by name."""
+    blends, learned = list[Facts](), dict[str, Array]()
+    estimators = {
+        name: member.estimators
+        for name, member in saved.blend.members.items()
+        if isinstance(member, PerTarget)
+    }
+    for place, parts in enumerate(zip(*estimators.values(), strict=True)):
+        members = dict[str, Facts]()
+        for name, part in zip(estimators, parts, strict=True):
+            about = {"class": type(part).__name__, "parameters": part.get_params()}
+            members[name] = {**about, "fitted": {}}
+            for key, value in part.state().items():
+                if isinstance(value, np.ndarray):
+                    learned[f"{place}/{name}/{key}"] = value
+                else:
+                    members[name]["fitted"][key] = value
+        first = parts[0]
+        parameters = {"depth": first.depth, "members": [*estimators], "passes": first.passes}
+        blends.append({"parameters": {**parameters, "seed": first.seed}, "members": members})
+    return blends, learned
 
 
 def save_notes(path: Path, notes: dict[str, Any]) -> None:
@@ -210,16 +264,16 @@ def _limits(spec: TargetSpec) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _read_blends(
+def _read_members(
     path: Path, description: Any, targets: Targets, covariates: Covariates, profile: RegionProfile
-) -> tuple[Blend, ...]:
-    """The blends of a model folder, checked against its targets, covariates and features."""
-    blends, arrays = [], read_arrays(path / BLENDS)
-    kinds = {kind.__name__: kind for pair in MEMBERS.values() for kind in pair}
+) -> dict[str, PerTarget]:
+    """The members on counts of a model folder, checked against its targets, covariates and
+    features.
+    """
+    members, arrays = dict[str, list[CountsEstimator]](), read_arrays(path / BLENDS)
+    kinds = {kind.__name__: kind for name in DEFAULT_MEMBERS for kind in MEMBERS[name].estimators}
     for place, (spec, entry) in enumerate(zip(specs_in_order(targets), description, strict=False)):
         expected = Expected(covariates.width, len(spec.labels), _limits(spec))
-        blend = make_blend(bool(spec.labels)).set_params(**entry["parameters"])
-        blend.classes_, blend.members_ = np.arange(len(spec.labels)), {}
         for name, part in entry["members"].items():
             member, begin = kinds[part["class"]](**part["parameters"]), f"{place}/{name}/"
             names = [key for key in arrays if key.startswith(begin)]
@@ -228,11 +282,12 @@ def _read_blends(
                 member.restore({**part["fitted"], **learned}, expected)
                 if (unseen := profile.unseen(member.names_)).any():
                     raise ValueError(f"{unseen.sum()} of its features are not those of training")
-            blend.members_[name] = member
-        blends.append(blend)
+            members.setdefault(name, []).append(member)
     if arrays:
         raise ValueError(f"{BLENDS}: arrays of no member: {shown(arrays)}")
-    return tuple(blends)
+    if any(len(estimators) < len(description) for estimators in members.values()):
+        raise ValueError("blends: their members are not the same for all targets")
+    return {name: PerTarget(tuple(estimators)) for name, estimators in members.items()}
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -292,7 +347,7 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
         targets=targets,
         covariates=covariates,
         reference=reference,
-        blends=_read_blends(path, blends, targets, covariates, profile),
+        blend=Blend(_read_members(path, blends, targets, covariates, profile)),
     )
     _check_centres(saved)
     if description["heads"] is None:
@@ -304,19 +359,19 @@ def _read_model(path: Path, description: Any, device: torch.device) -> SavedMode
         network = Aam(saved.model, saved.depth, heads, width)
     _check_weights(weights, network, in_half=not targets.specs)
     network.load_state_dict(weights)
-    return replace(saved, network=network.eval().to(device), heads=heads)
+    return saved.with_network(network.eval().to(device), heads)
 
 
 def _check_centres(saved: SavedModel) -> None:
     """Raise `ValueError` unless linear models of classes are relative to their study exactly where
     whole studies were held out.
     """
-    for blend in saved.blends:
-        for name, member in blend.members_.items():
-            is_centred, is_linear = hasattr(member, "centre_"), isinstance(member, LinearClassifier)
+    for name, member in saved.blend.members.items():
+        for part in member.estimators if isinstance(member, PerTarget) else ():
+            is_centred, is_linear = hasattr(part, "centre_"), isinstance(part, LinearClassifier)
             if is_linear and is_centred != (saved.data.study_column is not None):
-                what = "has" if is_centred else "lacks"
-                raise ValueError(f"data.study_column: {name} {what} the mean of a study")
+                verb = "has" if is_centred else "lacks"
+                raise ValueError(f"data.study_column: {name} {verb} the mean of a study")
 
 
 def _check_weights(weights: Mapping[str, torch.Tensor], network: Aam, in_half: bool) -> None:

@@ -20,7 +20,7 @@ from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import LEAST_GROUPS, with_limits
 from aam.evaluate.metrics import TITLES
 from aam.predict.baselines import BOOSTING, FIELD_DEFAULT, NEIGHBOURS
-from aam.predict.blend import NETWORK
+from aam.predict.blend import with_property
 from aam.report.charts import Table
 
 # References by the words that cite them.
@@ -31,7 +31,7 @@ REFERENCES: dict[str, str] = json.loads(
 MEMBER_METHODS = {
     "presence": "ridge regression on the presence of ASVs (Hoerl and Kennard 1970)",
     "forest": "extremely randomized trees on the presence of ASVs (Geurts et al. 2006)",
-    NETWORK: "a transformer over the ASVs of a sample (Vaswani et al. 2017)",
+    "deep": "a transformer over the ASVs of a sample (Vaswani et al. 2017)",
 }
 RIVALS = {
     FIELD_DEFAULT: "Breiman 2001; Bokulich et al. 2018",
@@ -103,7 +103,7 @@ class Description:
         blend = "the equal mean of " if len(self.members) > 1 else ""
         members = enumeration([MEMBER_METHODS[name] for name in self.members])
         text = f"The predictions are {blend}{members}."
-        if NETWORK in self.members and self.option("train", "pretrained_encoder"):
+        if with_property(self.members, "has_epochs") and self.option("train", "pretrained_encoder"):
             text += " The transformer was pretrained without labels."
         return text
 
@@ -292,7 +292,7 @@ def dome(run: Description) -> dict[str, dict[str, str]]:
     sizes = enumeration([_size(result) for result in results])
     fitting = "Penalties and trees are chosen on training samples only."
     fitting = "That of the models." if run.is_judged_only else fitting
-    if NETWORK in run.members:
+    if with_property(run.members, "has_epochs"):
         fitting += f" The network trains for at most {run.option('train', 'epochs')} epochs."
     return {
         "data": {

@@ -28,7 +28,7 @@ from aam.files.atomic import relative_to_cwd
 from aam.options import to_dict
 from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
-from aam.predict.blend import DEFAULT_MEMBERS, NETWORK, in_words
+from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, in_words, with_property
 from aam.predict.folds import Folds
 from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
@@ -77,11 +77,9 @@ class TrainingReport:
             if learner in saved.members:
                 predicted = predict_rows(saved.only(learner), *of, studies=studies)
                 self.in_blend.setdefault(baseline, []).append(predicted)
-        asvs = None
-        if saved.network is not None and config.targets.freeze_base:
-            # Computed once for all folds that share the encoder.
-            asvs = prepared.encoded.encode(saved.network, study, prepared.device, config.runtime)
-        self.held_out.append(predict_rows(saved, *of, asvs, studies))
+        # Vectors are computed once for all folds that share a frozen encoder.
+        encoded = prepared.encoded if config.targets.freeze_base else None
+        self.held_out.append(predict_rows(saved, *of, encoded, studies))
 
     def write(self, unjudged: str = "") -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json; `unjudged` says why no
@@ -186,9 +184,8 @@ def learning_curves(
     if metadata is None or not targets:
         return {}
     ids, classifier = study.table.sample_ids, folds.config.targets.classifier
-    members = (
-        tuple(name for name in folds.config.targets.members if name != NETWORK) or DEFAULT_MEMBERS
-    )
+    names = folds.config.targets.members
+    members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
     for spec in fit_targets(metadata, config, ids).specs:
         task = make_task(study, folds.splits, spec, metadata, columns)
@@ -200,7 +197,8 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
     """Return the options that may change the results of a run, whatever the machine: those of the
     network only where one is trained.
     """
-    unused = {} if NETWORK in config.targets.members else OF_NETWORK
+    has_epochs = with_property(config.targets.members, "has_epochs")
+    unused = {} if has_epochs else OF_NETWORK
     parts: dict[str, Any] = {"seed": config.runtime.seed}
     for part, values in to_dict(config).items():
         kept = {name: value for name, value in values.items() if name not in unused.get(part, ())}

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from aam.config import FineTuneConfig
 from aam.data.batch import PaddedBatch, pad_batch
-from aam.data.loader import Collation
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
@@ -26,17 +25,8 @@ from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, HeadConfig, Outputs, Readout
 from aam.training.inference import AsvVectors, Predicted, collect, encode_table, run_model
 from aam.training.losses import class_weights, loss_counts, target_terms
-from aam.training.pretrain import (
-    AmpliconTask,
-    FittedNetwork,
-    Place,
-    Prepared,
-    create_network,
-    encoder_heads,
-    make_loaders,
-    train,
-)
-from aam.typing import Array, Bools, Rows
+from aam.training.pretrain import AmpliconTask, Prepared, encoder_heads
+from aam.typing import Array, Bools, Names, Rows
 
 # Parts of a network that an encoder does not have.
 NEW_PARTS = ("target", "labels", "covariates")
@@ -118,65 +108,20 @@ def _sizes(network: Aam) -> list[int]:
     return [head.linear.out_features for head in network.labels if isinstance(head, Readout)]
 
 
-def _with_targets(
-    heads: HeadConfig, targets: Targets, covariates: Covariates, config: FineTuneConfig
+def target_heads(
+    study: Study, config: FineTuneConfig, train_rows: Rows, targets: Targets, covariates: Covariates
 ) -> HeadConfig:
-    """Heads of an encoder, and one for each target."""
+    """The heads of an encoder, and one for each target."""
     classes = tuple(len(spec.labels) for spec in targets.classes)
     levels = tuple(1 + len(values) for values in covariates.categorical.values())
-    heads = replace(heads, n_targets=len(targets.numeric), n_classes=classes, levels=levels)
-    return replace(heads, numbers=len(covariates.numeric), covariates=config.covariates)
-
-
-def fit_network(
-    study: Study,
-    rows: tuple[Rows, Rows],
-    targets: Targets,
-    covariates: Covariates,
-    config: FineTuneConfig,
-    place: Place,
-) -> FittedNetwork:
-    """Train a network to predict all targets at once.
-
-    Parameters
-    ----------
-    study : Study
-        Its labels are those of `targets` and `covariates` (`aam.data.targets.fit_labels`).
-    rows : pair of int64 [n]
-        Rows of the training and of the validation samples; the latter choose the best epoch.
-    targets : Targets
-    covariates : Covariates
-    config : FineTuneConfig
-        `model.max_bp` is set.
-    place : Place
-        `InputError` if its encoder fits no weight.
-    """
-    encoder, frozen = place.encoder, config.targets.freeze_base
-    of_encoder = encoder_heads(study, config.train, rows[0])
-    heads = _with_targets(of_encoder, targets, covariates, config)
-    # Trained heads go on as they are: a linear model next to their correction counts twice.
-    continues = encoder is not None and (
-        (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        and replace(encoder.heads, scale=heads.scale) == heads
+    return replace(
+        encoder_heads(study, config.train, train_rows),
+        n_targets=len(targets.numeric),
+        n_classes=classes,
+        levels=levels,
+        numbers=len(covariates.numeric),
+        covariates=config.covariates,
     )
-    ids, asvs = {study.table.sample_ids[row] for row in rows[0].tolist()}, None
-    # The encoder's own samples are read as it reads them.
-    is_new = encoder is not None and ids.isdisjoint(encoder.seen)
-    new_parts = () if continues else NEW_PARTS
-    network = create_network(study, heads, config, place, rows[0], new_parts, is_new and not frozen)
-    if frozen:
-        asvs = place.encoded.encode(network, study, place.device, config.runtime)
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name.startswith(NEW_PARTS))
-    if place.state is None and not continues:
-        fit_heads(network, study, rows[0], asvs, place.device, config)
-    # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
-    tokens = asvs is None or config.train.count_penalty > 0
-    how = Collation(tokens=tokens, distances=network.distance is not None)
-    hidden = {"covariate_dropout": HIDDEN_COVARIATES}
-    loaders = make_loaders(study, rows, config, how, place.world, **hidden)
-    task = SupervisedTask(network, config, *loaders, place.device, asvs, place.world)
-    return train(task, config, study, heads, place)
 
 
 # --- the linear part of target heads, fitted before training (docs/adr/005) -----------------------
@@ -197,6 +142,7 @@ def fit_heads(
     network: Aam,
     study: Study,
     train_rows: Rows,
+    train_groups: Names | None,
     asvs: AsvVectors | None,
     device: torch.device,
     config: FineTuneConfig,
@@ -205,17 +151,18 @@ def fit_heads(
 
     Vectors of ASVs are computed here if they are not known.
 
-    Classes weigh as they do in the loss, and groups of `--group-column` choose the penalty.
+    Classes weigh as they do in the loss, and inner folds of whole groups choose the penalty.
     """
-    rows = train_rows[subsample(len(train_rows), 0, MOST_LINEAR_SAMPLES)]
+    places = subsample(len(train_rows), 0, MOST_LINEAR_SAMPLES)
+    rows = train_rows[places]
     runtime, draws = config.runtime, range(RAREFACTIONS)
     asvs = asvs or encode_table(network, study, device, runtime, rows)
     read = [run_model(network, study, rows, device, runtime, at, asvs).read for at in draws]
     vectors, labels = np.concatenate(read), study.labels
     center, spread = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
     x = (vectors - center) / spread
-    names = study.column(study.config.group_column, [study.table.sample_ids[row] for row in rows])
-    groups = np.unique(names or np.arange(len(rows)), return_inverse=True)[1]
+    names = np.arange(len(rows)) if train_groups is None else train_groups[places]
+    groups = np.unique(names, return_inverse=True)[1]
 
     def write(layer: nn.Linear, at: slice, coefficients: Array, intercepts: Array) -> None:
         """Write a model of standardized vectors into a layer that reads them as they are."""

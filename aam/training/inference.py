@@ -18,6 +18,7 @@ from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.measure import stage
 from aam.device.precision import autocast
+from aam.io.tables import AmpliconTable
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RuntimeConfig
 from aam.typing import Array, Floats, Ints, Reals, Rows
@@ -103,7 +104,7 @@ class EncodedAsvs:
     """
 
     vectors: AsvVectors | None = None
-    tokens: Tensor | None = None
+    table: AmpliconTable | None = None
     digest: str = ""
 
     def encode(
@@ -113,10 +114,10 @@ class EncodedAsvs:
         digest = hashlib.sha256(str(device).encode())
         for name, value in sorted(model.asv.state_dict().items()):
             digest.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
-        known = self.tokens is study.tokens and self.digest == digest.hexdigest()
-        if self.vectors is None or not known:
+        is_same = self.table is study.table and self.digest == digest.hexdigest()
+        if self.vectors is None or not is_same:
             self.vectors = encode_table(model, study, device, config)
-            self.tokens, self.digest = study.tokens, digest.hexdigest()
+            self.table, self.digest = study.table, digest.hexdigest()
         return self.vectors
 
 

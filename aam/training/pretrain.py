@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from aam.device.platform import Facts, platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.device.probe import describe_error
 from aam.diversity.distances import TreeOnDevice
-from aam.engine.checkpoint import State
 from aam.engine.ranks import gather_vectors
 from aam.engine.run import TrainingFolder
 from aam.engine.step import RunningMeans
@@ -34,7 +33,7 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RunConfig, not_none
-from aam.training.inference import AsvVectors, EncodedAsvs, Encoder
+from aam.training.inference import AsvVectors, Encoder
 from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
 from aam.typing import Rows
 
@@ -410,37 +409,6 @@ SCALE_SAMPLES = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Place where a network trains: device and folder.
-
-    Attributes
-    ----------
-    device : torch.device
-    folder : TrainingFolder, optional
-        Gets metrics and checkpoints; without one the network trains in memory.
-    encoder : Encoder, optional
-        The pretrained network that it starts from.
-    encoded : EncodedAsvs
-        Vectors of ASVs that folds with the same frozen encoder share.
-    """
-
-    device: torch.device
-    folder: TrainingFolder | None = None
-    encoder: Encoder | None = None
-    encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
-
-    @property
-    def world(self) -> World:
-        """The ranks that train together."""
-        return SINGLE if self.folder is None else self.folder.run.world
-
-    @property
-    def state(self) -> State | None:
-        """The checkpoint from which the training continues."""
-        return None if self.folder is None else self.folder.state
-
-
-@dataclass(frozen=True, eq=False)
 class FittedNetwork:
     """A network that has been trained.
 
@@ -464,35 +432,43 @@ def create_network(
     study: Study,
     heads: HeadConfig,
     config: NetworkOptions,
-    place: Place,
-    train_rows: Rows,
+    encoder: Encoder | None = None,
     new_parts: tuple[str, ...] = (),
-    reads_anew: bool = False,
 ) -> Aam:
-    """A network on its device, with the weights of its checkpoint or those of an encoder.
+    """A network with the weights of an encoder, except for `new_parts`, or with new ones.
 
-    `new_parts` do not take those of the encoder. What is new is scaled on a first batch of the
-    training samples; with `reads_anew` the numbers on a reference are too.
+    Raises
+    ------
+    InputError
+        The encoder fits no weight.
     """
-    encoder = place.encoder
     torch.manual_seed(config.runtime.seed)
     with stage("model creation"):
         network = Aam(config.model, study.depth, heads, study.reference_width)
     if encoder is not None:
         load_matching_weights(network, encoder, new_parts)
-    if place.state is not None:
-        network.load_state_dict(place.state.part("model"))
-        return network.to(place.device)
+    return network
+
+
+def scale_network(
+    network: Aam,
+    study: Study,
+    train_rows: Rows,
+    encoder: Encoder | None = None,
+    reads_anew: bool = False,
+) -> None:
+    """Scale what is new in a network on a first batch of the training samples; with `reads_anew`
+    also the numbers on a reference.
+    """
     batch = scale_batch(study, train_rows, Collation(distances=False))
     if encoder is None or not encoder.network.reads_samples:
         # An encoder of masked bases has learned nothing of samples.
         network.standardize(batch)
-        return network.to(place.device)
+        return
     if reads_anew:
         network.standardize_reference(batch)
     if encoder.network.distance is None:
         network.standardize_distance(batch)
-    return network.to(place.device)
 
 
 def make_loaders(
@@ -515,12 +491,18 @@ def make_loaders(
 
 
 def train(
-    task: AmpliconTask, config: NetworkOptions, study: Study, heads: HeadConfig, place: Place
+    task: AmpliconTask,
+    config: NetworkOptions,
+    study: Study,
+    heads: HeadConfig,
+    folder: TrainingFolder | None,
 ) -> FittedNetwork:
-    """Train the network of a task to its end, from the checkpoint of `place` if there is one."""
-    model, machine, folder = task.model, config.runtime, place.folder
+    """Train the network of a task to its end, in memory or in the folder of a run, from its
+    checkpoint if there is one.
+    """
+    model, machine = task.model, config.runtime
     model.bound_memory(machine.asv_chunk_size, machine.gradient_checkpointing)
-    if place.device.type == "cpu":
+    if task.device.type == "cpu":
         keep_freed_memory()
     try:
         if folder is None:
@@ -532,7 +514,7 @@ def train(
     finally:
         task.train.close()
     # The trained network may be sharded.
-    best = Aam(config.model, study.depth, heads, study.reference_width).to(place.device)
+    best = Aam(config.model, study.depth, heads, study.reference_width).to(task.device)
     best.load_state_dict(trainer.best_weights)
     return FittedNetwork(best.eval(), heads, trainer.last_weights, trainer.progress.best_epoch)
 
@@ -618,9 +600,14 @@ def pretraining_loaders(
 
 
 def fit_encoder(
-    study: Study, rows: tuple[Rows, Rows], config: PretrainConfig, place: Place
+    study: Study,
+    rows: tuple[Rows, Rows],
+    config: PretrainConfig,
+    device: torch.device,
+    encoder: Encoder | None,
+    folder: TrainingFolder,
 ) -> FittedNetwork:
-    """Pretrain an encoder.
+    """Pretrain an encoder in the folder of a run.
 
     Parameters
     ----------
@@ -629,15 +616,22 @@ def fit_encoder(
         Rows of the training and of the validation samples; the latter choose the best epoch.
     config : PretrainConfig
         `model.max_bp` is set.
-    place : Place
+    device : torch.device
+    encoder : Encoder, optional
+        The pretrained network that it starts from.
+    folder : TrainingFolder
 
     Raises
     ------
     InputError
         The pretrained encoder fits no weight.
     """
-    heads = encoder_heads(study, config.train, rows[0])
-    network = create_network(study, heads, config, place, rows[0])
-    loaders = pretraining_loaders(study, rows, config, place.world)
-    task = AmpliconTask(network, config, *loaders, place.device, world=place.world)
-    return train(task, config, study, heads, place)
+    heads, world = encoder_heads(study, config.train, rows[0]), folder.run.world
+    network = create_network(study, heads, config, encoder)
+    if folder.state is None:
+        scale_network(network, study, rows[0], encoder)
+    else:
+        network.load_state_dict(folder.state.part("model"))
+    loaders = pretraining_loaders(study, rows, config, world)
+    task = AmpliconTask(network.to(device), config, *loaders, device, world=world)
+    return train(task, config, study, heads, folder)

@@ -412,7 +412,7 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
     with sklearn.config_context(enable_metadata_routing=True):
         model = aam.AmpliconClassifier(**options).set_fit_request(studies=True)
         model.fit(frame[old], (metadata["biome"] == "gut").to_numpy()[old], studies=studies[old])
-    assert model.model_.models[0].blends[0].is_centred
+    assert model.model_.models[0].blend.is_centred
     plain, centred = (
         model.predict_proba(frame[new]),
         model.predict_proba(frame[new], new_study=True),

@@ -66,7 +66,8 @@ def test_every_study_is_held_out_whole_and_the_model_learns_from_all(
         (run / "fold-first/model", {"second", "third"}),
     ):
         saved = load_model(model, torch.device("cpu"))
-        assert [blend.is_centred for blend in saved.blends] == [False, True]
+        parts = saved.blend.members["presence"].estimators
+        assert [hasattr(part, "centre_") for part in parts] == [False, True]
         assert set(metadata.study[list(saved.notes["labelled_samples"])]) == studies
 
 

@@ -19,11 +19,10 @@ from aam.evaluate.metrics import auroc
 from aam.explain.effects import FALSE_DISCOVERIES, explain_samples, importance_of
 from aam.io.metadata import read_metadata
 from aam.options import RuntimeConfig
-from aam.predict.blend import DEFAULT_MEMBERS, fit_blends
 from aam.predict.estimator import Samples
 from tests.data.labels import labelled
 from tests.data.studies import load_study
-from tests.predict.samples import saved_model
+from tests.predict.samples import fit_blend, saved_model
 
 pytestmark = pytest.mark.slow
 
@@ -66,9 +65,8 @@ def explained(study, values) -> pd.DataFrame:
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
         learned = Samples.of_study(with_target, rows)
-        of_rows = [subjects[row] for row in rows]
-        blends = fit_blends(with_target, targets, learned, DEFAULT_MEMBERS, of_rows)
-        models.append(saved_model(targets=targets, depth=study.depth, blends=blends))
+        blend = fit_blend(with_target, targets, learned, groups=[subjects[row] for row in rows])
+        models.append(saved_model(targets=targets, depth=study.depth, blend=blend))
         samples.append(split.ids("test"))
     how = (RuntimeConfig(), PASSES)
     (effects,) = explain_samples(models, with_target, samples, ids, [values], *how)

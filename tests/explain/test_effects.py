@@ -16,11 +16,10 @@ from aam.errors import InputError
 from aam.explain.effects import apply_variants, explain_samples, make_variants
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
-from aam.predict.blend import DEFAULT_MEMBERS, fit_blends
 from aam.predict.estimator import Samples
 from aam.predict.prediction import predict_rows
 from tests.data.labels import labelled
-from tests.predict.samples import saved_model
+from tests.predict.samples import fit_blend, saved_model
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 AGE = TargetSpec("age", "numeric", (), "zscore", Scale(30.0, 10.0), (-100.0, 100.0))
@@ -50,10 +49,8 @@ def study(study_of):
 def saved(study, model_of):
     """A network and the other members."""
     network = model_of(HEADS, depth=DEPTH, noise=0.1)
-    blends = fit_blends(
-        study, TARGETS, Samples.of_study(study, np.arange(SAMPLES)), DEFAULT_MEMBERS
-    )
-    return saved_model(network, HEADS, TARGETS, depth=DEPTH, blends=blends)
+    blend = fit_blend(study, TARGETS, Samples.of_study(study, np.arange(SAMPLES)))
+    return saved_model(network, HEADS, TARGETS, depth=DEPTH, blend=blend)
 
 
 IDS = [f"s{row}" for row in ROWS]

@@ -32,7 +32,7 @@ import torch
 from biom import Table
 from scipy import sparse
 
-from aam.config import DataConfig, ModelConfig, PretrainConfig
+from aam.config import ModelConfig, PretrainConfig
 from aam.data.checks import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
@@ -49,8 +49,8 @@ from aam.io.sequences import read_fasta
 from aam.io.tables import write_hdf5
 from aam.model.aam import Aam, HeadConfig
 from aam.options import read_config
-from aam.predict.blend import BlendClassifier, BlendRegressor
-from aam.predict.members import TreesClassifier, TreesRegressor
+from aam.predict.blend import Blend, PerTarget
+from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 from aam.predict.saved_model import SavedModel, load_model, save_model
 from tests.predict.samples import samples_of, saved_model
 
@@ -100,15 +100,14 @@ def _model_of_members() -> SavedModel:
     samples, age = samples_of(n=30, features=12)
     old = (age > 0).astype(np.int64)
     usual: dict[str, Any] = {"depth": 100, "passes": 2}
-    number = BlendRegressor(**usual).fit(samples, age)
-    number.members_["forest"] = TreesRegressor(n_estimators=4, **usual).fit(samples, age)
-    classes = BlendClassifier(**usual).fit(samples, old)
-    classes.members_["forest"] = TreesClassifier(n_estimators=4, **usual).fit(samples, old)
+    linear = LinearRegressor(**usual).fit(samples, age), LinearClassifier(**usual).fit(samples, old)
+    numbers = TreesRegressor(n_estimators=4, **usual).fit(samples, age)
+    classes = TreesClassifier(n_estimators=4, **usual).fit(samples, old)
+    blend = Blend({"presence": PerTarget(linear), "forest": PerTarget((numbers, classes))})
     old_spec = TargetSpec("old", "class", ("no", "yes"))
     specs = (TargetSpec("age", "numeric", bounds=(-3.0, 3.0)), old_spec)
     profile = RegionProfile.fit(samples.names)
-    blends = (number, classes)
-    return saved_model(targets=Targets(specs), profile=profile, blends=blends, depth=100)
+    return saved_model(targets=Targets(specs), profile=profile, blend=blend, depth=100)
 
 
 def _seeds(folder: Path) -> dict[str, list[Path]]:
@@ -156,10 +155,8 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     sizes = ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1)
     heads = HeadConfig(n_targets=1)
     targets = Targets((TargetSpec("age", "numeric", bounds=(0.0, 1.0)),))
-    parts = {"network": Aam(sizes, 40, heads), "heads": heads, "targets": targets}
-    parts["profile"] = RegionProfile.fit(features)
-    sizes_of = {"data": DataConfig(), "model": sizes, "depth": 40, "seed": 0}
-    saved = SavedModel(**parts, **sizes_of, notes={"seen_samples": []})
+    profile = RegionProfile.fit(features)
+    saved = saved_model(Aam(sizes, 40, heads), heads, targets, model=sizes, profile=profile)
     save_model(folder / "a.model", saved)
     save_model(folder / "a.members", _model_of_members())
     return {kind: [folder / f"a.{kind}"] for kind in READERS}

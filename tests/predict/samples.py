@@ -10,15 +10,26 @@ from scipy import sparse
 from aam.config import DataConfig, ModelConfig
 from aam.data.targets import Targets
 from aam.model.aam import HeadConfig
+from aam.predict.blend import DEFAULT_MEMBERS, Blend, columns_of
 from aam.predict.estimator import Samples
+from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel
 
 
 def saved_model(network=None, heads=HeadConfig(), targets=Targets(()), **more: Any) -> SavedModel:  # noqa: B008
     """A model that is not trained, of depth 40."""
     usual = {"data": DataConfig(), "model": ModelConfig(), "depth": 40, "seed": 0, "profile": None}
-    given = {"network": network, "heads": heads, "targets": targets, "notes": {"seen_samples": []}}
-    return SavedModel(**{**usual, **given, **more})
+    usual |= {"targets": targets, "notes": {"seen_samples": []}}
+    saved = SavedModel(**{**usual, **more})
+    return saved if network is None else saved.with_network(network, heads)
+
+
+def fit_blend(study, targets, samples, members=DEFAULT_MEMBERS, groups=None, studies=None) -> Blend:
+    """A blend of members that has learned from some samples of a study."""
+    blend = Blend.of(members, targets, study.depth, study.seed, Network())
+    for member in blend.members.values():
+        member.fit(samples, columns_of(study, study.rows(samples.sample_ids)), groups, studies)
+    return blend
 
 
 def samples_of(seed: int = 0, n: int = 150, features: int = 60) -> tuple[Samples, np.ndarray]:

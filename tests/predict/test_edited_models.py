@@ -25,12 +25,11 @@ from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
-from aam.predict.blend import fit_blends
 from aam.predict.estimator import Samples
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import load_model, save_model
 from tests.data.labels import labelled
-from tests.predict.samples import saved_model
+from tests.predict.samples import fit_blend, saved_model
 
 CPU = torch.device("cpu")
 NUMBER = TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0))
@@ -94,11 +93,10 @@ def model(request, study_of, tiny, model_of, tmp_path_factory) -> tuple[Any, Pat
         study = labelled(study, **values)
         levels = [len(values) for values in covariates.categorical.values()]
         samples = Samples.of_study(study, np.arange(40), levels)
-        blends = fit_blends(study, targets, samples, ("presence", "forest"), studies=studies)
-        for blend in blends:
-            forest = blend.members_["forest"]
+        blend = fit_blend(study, targets, samples, studies=studies)
+        for forest in blend.members["forest"].estimators:
             forest.trees_ = forest.trees_.first(3)
-        saved = saved_model(covariates=covariates, blends=blends, **more)
+        saved = saved_model(covariates=covariates, blend=blend, **more)
     folder = tmp_path_factory.mktemp("models") / "model"
     save_model(folder, replace(saved, depth=study.depth, seed=study.seed))
     return study, folder

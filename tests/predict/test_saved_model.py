@@ -16,18 +16,18 @@ import torch
 import aam
 from aam.config import DataConfig, ModelConfig
 from aam.data.checks import RegionProfile
+from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
-from aam.predict.blend import fit_blends
 from aam.predict.estimator import Samples
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model, save_notes
 from aam.training.inference import run_model
 from tests.data.labels import labelled
-from tests.predict.samples import saved_model
+from tests.predict.samples import fit_blend, saved_model
 
 CPU = torch.device("cpu")
 HEADS = HeadConfig("unifrac", (0.71, 0.13), counts=True, n_targets=1, n_classes=(2,))
@@ -61,7 +61,7 @@ def test_a_model_comes_back_bit_for_bit(saved, folder, study):
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     loaded = load_model(folder, CPU)
     for field in dataclasses.fields(SavedModel):
-        if field.name not in ("network", "profile", "blends"):
+        if field.name not in ("blend", "profile"):
             assert getattr(loaded, field.name) == getattr(saved, field.name), field.name
     for name, values in saved.profile.to_arrays().items():
         np.testing.assert_array_equal(loaded.profile.to_arrays()[name], values)
@@ -196,19 +196,17 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
     study = labelled(study, **labels, category=category, covariate=covariate)
     samples = Samples.of_study(study, np.arange(40), [2])
     covariates = Covariates({"diet": ("a", "b")}, {"weight": Scale(0.0, 1.0)})
-    blends = fit_blends(study, targets, samples, ("presence", "forest"))
-    for blend in blends:
-        forest = blend.members_["forest"]
+    blend = fit_blend(study, targets, samples)
+    for forest in blend.members["forest"].estimators:
         forest.trees_ = forest.trees_.first(3)
     profile = RegionProfile.fit(study.table.sequences)
-    return study, saved_model(
-        targets=targets, covariates=covariates, profile=profile, blends=blends
-    )
+    return study, saved_model(targets=targets, covariates=covariates, profile=profile, blend=blend)
 
 
 def outputs(study, saved) -> list[np.ndarray]:
     samples = Samples.of_study(study, np.arange(9), saved.levels)
-    return [blend.predict_draws(samples, 2) for blend in saved.blends]
+    draws = [saved.blend.draw(samples, EVALUATION - 1 - number) for number in range(2)]
+    return [np.stack(values) for values in zip(*draws, strict=True)]
 
 
 def test_a_model_without_a_network_holds_none(blended, tmp_path):

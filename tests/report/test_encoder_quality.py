@@ -45,16 +45,14 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
     profile = RegionProfile.fit(study.table.sequences)
     saved = SavedModel(
-        network=network,
         data=study.config,
         model=ModelConfig(),
-        heads=heads,
         depth=study.depth,
         seed=study.seed,
         profile=profile,
         notes={},
         targets=Targets(()),
-    )
+    ).with_network(network, heads)
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
     (distances, bases), (figure,), (warning,) = evaluate_encoder(
         saved, study, split, RuntimeConfig(), CPU

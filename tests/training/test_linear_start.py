@@ -20,7 +20,7 @@ TRAIN, HELD = np.arange(60), np.arange(60, 90)
 
 
 def fitted(model, study, config=CONFIG) -> None:
-    fit_heads(model, study, TRAIN, encode_table(model, study, CPU, PLAIN), CPU, config)
+    fit_heads(model, study, TRAIN, None, encode_table(model, study, CPU, PLAIN), CPU, config)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
     kept = TRAIN[subsample(60, 0, 20)]
-    fit_heads(whole, study, kept, encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
+    fit_heads(whole, study, kept, None, encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
     assert torch.equal(part.target.linear.weight, whole.target.linear.weight)
 
 

@@ -16,9 +16,10 @@ from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.data.loader import Collation, rarefied_batch
 from aam.errors import InputError
 from aam.options import RunConfig
+from aam.predict.blend import columns_of
+from aam.predict.estimator import Samples
+from aam.predict.network import Network
 from aam.predict.saved_model import load_encoder, load_model
-from aam.training.finetune import fit_network
-from aam.training.pretrain import Place
 from aam_16s.encoders import V4
 
 GOLDEN = Path(__file__).parent / "golden" / "16s-v4.npz"
@@ -77,8 +78,14 @@ def test_a_new_study_is_read_by_its_own_principal_components(study):
         split = folds.splits[0]
         learned, targets, covariates = supervise(folds, split.ids("train"))
         rows = learned.rows(split.ids("train")), learned.rows(split.ids("validation"))
-        place = Place(CPU, encoder=load_encoder(folds.config.train, ""))
-        network = fit_network(learned, rows, targets, covariates, folds.config, place).network
+        encoder_of_run = load_encoder(folds.config.train, "")
+        estimator = Network(folds.config, targets, covariates, CPU, encoder_of_run)
+        both = np.concatenate(rows)
+        samples, is_validated = (
+            Samples.of_study(learned, both),
+            np.arange(len(both)) >= len(rows[0]),
+        )
+        network = estimator.fit(samples, columns_of(learned, both), validation=is_validated).network
         weights[frozen] = network.reference.weight
         if not frozen:
             batch = rarefied_batch(learned, rows[0], 0, Collation(distances=False))

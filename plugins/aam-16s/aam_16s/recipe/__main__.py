@@ -32,6 +32,7 @@ from aam.files.atomic import atomic_file
 from aam.io.phylogeny import read_tree
 from aam.io.tables import AmpliconTable
 from aam.model.aam import Aam
+from aam.options import not_none
 from aam.predict.saved_model import SavedModel, load_model, save_model
 from aam_16s.encoders import MODELS
 from aam_16s.recipe.ship import ship_model
@@ -241,20 +242,21 @@ def train(data: Path, output: Path) -> None:
 def on_tree(saved: SavedModel, tree: Path) -> SavedModel:
     """An encoder whose network also reads samples on a tree of sequences, not trained to yet."""
     reference, trained = read_reference(tree), saved.required_network
-    network = Aam(saved.model, saved.depth, saved.heads, reference.width)
+    heads = not_none(saved.heads)
+    network = Aam(saved.model, saved.depth, heads, reference.width)
     network.load_state_dict(trained.state_dict(), strict=False)
-    return replace(saved, network=network, reference=reference)
+    return replace(saved, reference=reference).with_network(network, heads)
 
 
 def without_distances(saved: SavedModel) -> SavedModel:
     """An encoder without a UniFrac head: its distances are those of the reference tree."""
     if saved.reference is None:
         raise ValueError("the encoder has no reference tree")
-    heads = replace(saved.heads, metric=None)
+    heads = replace(not_none(saved.heads), metric=None)
     network = Aam(saved.model, saved.depth, heads, saved.reference.width)
     weights = saved.required_network.state_dict()
     network.load_state_dict({n: w for n, w in weights.items() if not n.startswith("distance.")})
-    return replace(saved, network=network, heads=heads)
+    return saved.with_network(network, heads)
 
 
 def ship(output: Path, text: str, folder: Path) -> Path:

@@ -20,7 +20,6 @@ from aam.data.targets import Targets
 from aam.data.tokens import encode
 from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny, parse_newick, prune
-from aam.model.aam import HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam_16s.encoders import MODELS
 from aam_16s.recipe.ship import ship_model
@@ -85,10 +84,8 @@ def run(folder: Path, card: Path, output: Path, number: int = REFERENCES) -> int
         "".join(".ACGT"[token] for token in row).rstrip(".") for row in reference.tokens.tolist()
     ]
     saved = SavedModel(
-        network=None,
         data=DataConfig(rarefy_depth=DEPTH),
         model=ModelConfig(max_bp=LONGEST),
-        heads=HeadConfig(),
         depth=DEPTH,
         seed=SEED,
         targets=Targets(()),
