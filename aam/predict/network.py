@@ -19,6 +19,7 @@ from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.distributed import SINGLE
 from aam.device.precision import autocast
+from aam.engine.checkpoint import State
 from aam.engine.run import TrainingFolder
 from aam.model.aam import Aam, HeadConfig, slots_of
 from aam.options import RuntimeConfig, not_none
@@ -137,23 +138,13 @@ class Network(BaseEstimator):  # type: ignore[misc]
         state = None if checkpoint is None else checkpoint.state
         targets, covariates = not_none(self.targets), not_none(self.covariates)
         heads = target_heads(study, config, rows[0], targets, covariates)
-        continues, frozen = self._continues(heads), config.targets.freeze_base
-        new_parts = () if continues else NEW_PARTS
-        network = create_network(study, heads, config, self.encoder, new_parts)
-        if state is None:
-            # The encoder's own samples are read as it reads them.
-            train_ids = {study.table.sample_ids[row] for row in rows[0].tolist()}
-            is_new = self.encoder is not None and train_ids.isdisjoint(self.encoder.seen)
-            scale_network(network, study, rows[0], self.encoder, is_new and not frozen)
-        else:
-            network.load_state_dict(state.part("model"))
-        network.to(device)
+        network = self._create(study, heads, rows[0], state).to(device)
         asvs = None
-        if frozen:
+        if config.targets.freeze_base:
             asvs = (self.encoded or EncodedAsvs()).encode(network, study, device, config.runtime)
             for name, parameter in network.named_parameters():
                 parameter.requires_grad_(name.startswith(NEW_PARTS))
-        if state is None and not continues:
+        if state is None and not self._continues(heads):
             train_groups = None if groups is None else np.asarray(groups)[~is_validated]
             fit_heads(network, study, rows[0], train_groups, asvs, device, config)
         # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
@@ -177,6 +168,23 @@ class Network(BaseEstimator):  # type: ignore[misc]
         for column, codes in enumerate(y[numbers:]):
             label[rows, column] = codes
         return replace(study, labels=replace(study.labels, target=target, label=label))
+
+    def _create(
+        self, study: Study, heads: HeadConfig, train_rows: Rows, state: State | None
+    ) -> Aam:
+        """A network with the weights of a checkpoint, or of the encoder, or with new ones."""
+        config, encoder = not_none(self.config), self.encoder
+        new_parts = () if self._continues(heads) else NEW_PARTS
+        network = create_network(study, heads, config, encoder, new_parts)
+        if state is not None:
+            network.load_state_dict(state.part("model"))
+            return network
+        # The encoder's own samples are read as it reads them.
+        train_ids = {study.table.sample_ids[row] for row in train_rows.tolist()}
+        is_new = encoder is not None and train_ids.isdisjoint(encoder.seen)
+        reads_anew = is_new and not config.targets.freeze_base
+        scale_network(network, study, train_rows, encoder, reads_anew)
+        return network
 
     def _continues(self, heads: HeadConfig) -> bool:
         """Whether the encoder has trained heads of the same targets and covariates.
