@@ -110,8 +110,6 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
 
 VARIANTS_AT_ONCE = 1 << 14
 
-EFFECT_SAMPLES = 256
-
 
 @dataclass(frozen=True, eq=False)
 class Predictor:

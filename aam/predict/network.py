@@ -45,7 +45,7 @@ from aam.training.pretrain import FittedNetwork, create_network, make_loaders, s
 from aam.typing import Array, Bools, Floats, Rows
 
 # Variants of samples that are predicted at a time.
-SAMPLES_AT_ONCE = 256
+VARIANT_SAMPLES = 256
 
 
 class Network(BaseEstimator):  # type: ignore[misc]
@@ -273,8 +273,8 @@ class Network(BaseEstimator):  # type: ignore[misc]
         order, device = np.argsort(-sizes, kind="stable"), self.computing_device
         self.network.eval()
         with torch.inference_mode(), autocast(self.runtime_, device, in_bf16=False):
-            for start in range(0, len(order), SAMPLES_AT_ONCE):
-                places = order[start : start + SAMPLES_AT_ONCE]
+            for start in range(0, len(order), VARIANT_SAMPLES):
+                places = order[start : start + VARIANT_SAMPLES]
                 batch_rows = [(columns[place], reads[place]) for place in places]
                 parts = [rows[places]], [batch_rows]
                 batch = collate(study, *parts, EVALUATION, WITHOUT_TOKENS).to(device)
