@@ -218,21 +218,29 @@ def load_folds(
         Problems of the encoder, the inputs or splits, before any long work.
     """
     device, in_memory = prepare_device(config.runtime), inputs is not None
-    asked, chosen = shown(config.network_options), config.targets.members
-    members, data = chosen or config.default_members, config.data.divided_by_study()
+    network_options = shown(config.network_options)
+    members, data = config.targets.members, config.data.divided_by_study()
+    if not members:
+        members = config.default_members
+        if network_options and len(members) > 1:
+            text = "a network is also trained, because of %s; --members leaves it out"
+            log.info(text, network_options)
     has_epochs = bool(with_property(members, "has_epochs"))
     if not has_epochs:
         # Other members need no validation samples: they choose by inner folds.
         data = replace(data, validation_size=0.0)
     config = replace(config, data=data, targets=replace(config.targets, members=members))
-    if asked and not chosen and len(members) > 1 and world.is_main:
-        log.info("a network is also trained, because of %s; --members leaves it out", asked)
     config, encoder = with_encoder(config)
-    named, covariates = config.targets.metadata_column, config.covariates
-    required = [*named, *split_columns(config.data)]
-    optional = [*covariates.columns, *filter(None, [config.data.group_column])]
-    of_kinds = (named, config.targets.classifier, covariates.numeric_columns)
-    columns = MetadataColumns(required, optional, *of_kinds, learned=True)
+    targets, covariates = config.targets.metadata_column, config.covariates
+    required = [*targets, *split_columns(config.data)]
+    columns = MetadataColumns(
+        required,
+        [*covariates.columns, *filter(None, [config.data.group_column])],
+        targets,
+        config.targets.classifier,
+        covariates.numeric_columns,
+        learned=True,
+    )
     inputs = inputs or read_inputs(config.data, columns)
     if not has_epochs:
         # Before the depth is chosen, which keeps most training samples of each class.
@@ -240,9 +248,9 @@ def load_folds(
     config, study = study_for(config, config.data, inputs, columns, encoder)
     studies = set(study.column(config.data.study_column, study.table.sample_ids) or ())
     if len(studies) == 1:
-        what = f"all samples are of {shown(studies)}, expected two studies or more"
+        problem = f"all samples are of {shown(studies)}, expected two studies or more"
         remedy = "leave it out, or pass --batch-column for runs and plates of one study"
-        raise InputError(f"--study-column {config.data.study_column}: {what}; {remedy}")
+        raise InputError(f"--study-column {config.data.study_column}: {problem}; {remedy}")
     if with_property(members, "needs_sequences"):
         study.require_sequences()
     study, splits = _learnable_splits(study, config.data, config.runtime.seed)
@@ -273,8 +281,8 @@ def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
     Samples that have the metadata count, whatever their reads.
     """
     data, metadata = config.data, inputs.metadata
-    asked = (data.cv, data.split, data.split_column, data.test_size)
-    if metadata is None or any(option is not None for option in asked):
+    split_options = (data.cv, data.split, data.split_column, data.test_size)
+    if metadata is None or any(option is not None for option in split_options):
         return config
     ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
     for column in required:
@@ -286,10 +294,11 @@ def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
         return config
     if total < LEAST_GROUPS_FOR_FOLDS or groups < DEFAULT_FOLDS:
         return config
-    whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
-    own = ", --cv fold takes the column fold" if "fold" in metadata.kinds else ""
-    remedy = f"--test-size holds out one subset instead{own}"
-    log.info("cross-validation in %d folds of %d %s; %s", DEFAULT_FOLDS, groups, whole, remedy)
+    unit = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
+    remedy = "--test-size holds out one subset instead"
+    if "fold" in metadata.kinds:
+        remedy += ", --cv fold takes the column fold"
+    log.info("cross-validation in %d folds of %d %s; %s", DEFAULT_FOLDS, groups, unit, remedy)
     return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS)))
 
 
@@ -381,15 +390,15 @@ def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Sp
     is_auroc = metric == "auroc"
     values: Any = study.labels.label if is_auroc else study.labels.target
     specs = targets.classes if is_auroc else targets.numeric
-    of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
-    subset = f"--best-metric {metric}: the validation subset{of_fold} holds one value of"
+    fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    subset = f"--best-metric {metric}: the validation subset{fold} holds one value of"
     why = "so that no epoch is the best; take another metric or a larger --validation-size"
     pairs = zip(specs, values[rows].T, strict=True)
-    known = [
+    columns = [
         (spec.name, column[column >= 0 if is_auroc else ~np.isnan(column)])
         for spec, column in pairs
     ]
-    constant = [name for name, column in known if len(np.unique(column)) < 2]
+    constant = [name for name, column in columns if len(np.unique(column)) < 2]
     return [f"{subset} {name!r} only, {why}" for name in constant]
 
 
@@ -503,10 +512,10 @@ def _check_sizes(study: Study, splits: Sequence[Split]) -> None:
     train = min((split.ids("train") for split in splits), key=len)
     asvs = study.table.columns_of(study.rows(train))
     remedy = "give a larger table, or lower --test-size and --validation-size"
-    for what, found in (("samples", train), ("ASVs", asvs)):
-        if len(found) < 2:
-            few = f"--table: {len(found)} of its {what} to train on, expected 2 or more"
-            raise InputError(f"{few}; {remedy}")
+    for unit, number in (("samples", len(train)), ("ASVs", len(asvs))):
+        if number < 2:
+            problem = f"--table: {number} of its {unit} to train on, expected 2 or more"
+            raise InputError(f"{problem}; {remedy}")
 
 
 def _fit_encoder(folds: Pretraining, split: Split, folder: TrainingFolder) -> None:

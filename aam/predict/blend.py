@@ -89,8 +89,8 @@ class PerTarget:
     @classmethod
     def of(cls, name: str, targets: Targets, depth: int, seed: int) -> PerTarget:
         """The estimators of a member, not fitted yet."""
-        of_classes, of_numbers = MEMBERS[name].estimators
-        kinds = (of_classes if spec.labels else of_numbers for spec in specs_in_order(targets))
+        classifier, regressor = MEMBERS[name].estimators
+        kinds = (classifier if spec.labels else regressor for spec in specs_in_order(targets))
         return cls(tuple(kind(depth, PASSES, seed) for kind in kinds))
 
     @property
@@ -115,8 +115,8 @@ class PerTarget:
         by_sample.append(None if sample_weight is None else np.array(sample_weight, np.float64))
         for part, values in zip(self.estimators, y, strict=True):
             is_class = isinstance(part, ClassifierMixin)
-            known = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
-            part.fit(*Labelled(X, values, *by_sample).at(known))
+            rows = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
+            part.fit(*Labelled(X, values, *by_sample).at(rows))
         return self
 
     def draw(self, samples: Samples, number: int) -> list[Floats]:
@@ -157,9 +157,14 @@ class Blend:
         """A blend that is not fitted yet; the `network` takes the place of a member."""
         # Multi-output members come last, so that sums have one order.
         ordered = sorted(names, key=lambda name: MEMBERS[name].is_multi_output)
-        counts = (name for name in ordered if not MEMBERS[name].is_multi_output)
-        members = dict.fromkeys(ordered, network)
-        return cls({**members, **{n: PerTarget.of(n, targets, depth, seed) for n in counts}})
+        return cls(
+            {
+                name: network
+                if MEMBERS[name].is_multi_output
+                else PerTarget.of(name, targets, depth, seed)
+                for name in ordered
+            }
+        )
 
     @property
     def is_centred(self) -> bool:
@@ -192,8 +197,12 @@ class Blend:
         """The blend with everything that its members compute once for all rarefactions of the
         samples at `rows`.
         """
-        of = (study, rows, runtime, encoded)
-        return Blend({name: member.prepared(*of) for name, member in self.members.items()})
+        return Blend(
+            {
+                name: member.prepared(study, rows, runtime, encoded)
+                for name, member in self.members.items()
+            }
+        )
 
 
 def _means(scores: Sequence[Sequence[Floats]]) -> list[Floats]:
@@ -241,8 +250,8 @@ class TargetBlend(CountsEstimator):
         self.members_ = {}
         for name in self.members:
             begun = time.monotonic()
-            of_classes, of_numbers = MEMBERS[name].estimators
-            kind = of_classes if isinstance(self, ClassifierMixin) else of_numbers
+            classifier, regressor = MEMBERS[name].estimators
+            kind = classifier if isinstance(self, ClassifierMixin) else regressor
             self.members_[name] = kind(self.depth, self.passes, self.seed).fit(*labelled)
             log.debug("member %s fitted in %.1f s", name, time.monotonic() - begun)
 

@@ -369,8 +369,8 @@ def check_array(
     if array.dtype != np.dtype(kind):
         raise ValueError(f"{name} is {array.dtype}, expected {np.dtype(kind)}")
     if array.size and not (array.min() >= low and array.max() <= high):
-        found = f"{array.min():g} to {array.max():g}"
-        raise ValueError(f"{name} is {found}, expected {low:g} to {high:g}")
+        values = f"{array.min():g} to {array.max():g}"
+        raise ValueError(f"{name} is {values}, expected {low:g} to {high:g}")
 
 
 class Classifier(ClassifierMixin):  # type: ignore[misc]
@@ -416,9 +416,9 @@ def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[Fold]:
 
     The list is empty if there is one group only.
     """
-    names, groups, studies = labelled.samples.sample_ids, labelled.groups, labelled.studies
-    whole = list(names) if groups is None else groups.tolist()
+    names, studies = labelled.samples.sample_ids, labelled.studies
+    groups = list(names) if labelled.groups is None else labelled.groups.tolist()
     if studies is not None and len(set(studies)) > 1:
-        whole = studies.tolist()
+        groups = studies.tolist()
     strata = [str(value) for value in labelled.values] if classes else labelled.values
-    return group_folds(names, INNER_FOLDS, whole, strata, seed)
+    return group_folds(names, INNER_FOLDS, groups, strata, seed)

@@ -79,8 +79,10 @@ class Folds(Generic[Config]):
 
     def name(self, split: Split) -> str:
         """Name of a split."""
-        at, count = self.splits.index(split) + 1, len(self.splits)
-        return f"fold {split.test_fold} ({at} of {count})" if split.test_fold else "samples"
+        if not split.test_fold:
+            return "samples"
+        number, total = self.splits.index(split) + 1, len(self.splits)
+        return f"fold {split.test_fold} ({number} of {total})"
 
     def sizes(self, split: Split) -> str:
         """Numbers of samples and groups that are learned from, validated on and predicted."""
@@ -91,8 +93,8 @@ class Folds(Generic[Config]):
         for verb, subset in zip(verbs, SUBSETS, strict=True):
             if ids := split.ids(subset):
                 groups = self.study.column(column, ids)
-                of_groups = "" if groups is None else f" ({len(set(groups))}{groups_unit})"
-                parts.append(f"{verb} {len(ids)}{unit}{of_groups}")
+                number = "" if groups is None else f" ({len(set(groups))}{groups_unit})"
+                parts.append(f"{verb} {len(ids)}{unit}{number}")
                 unit = groups_unit = ""
         return ", ".join(parts)
 
@@ -104,10 +106,8 @@ class Folds(Generic[Config]):
     def describe(self) -> list[str]:
         """The sizes of each split and the most steps that a network trains, for ``--dry-run``."""
         self.warn_of_leaks()
-        lines, train = (
-            [f"{name}: {sizes}" for name, sizes in self.sizes_by_name.items()],
-            self.config.train,
-        )
+        lines = [f"{name}: {sizes}" for name, sizes in self.sizes_by_name.items()]
+        train = self.config.train
         for place, split in enumerate(self.splits if self.epochs else ()):
             rows = self.study.rows(split.ids("train"))
             loader = Loader(
@@ -120,10 +120,10 @@ class Folds(Generic[Config]):
 
     def warn_of_leaks(self) -> list[str]:
         """Log samples that are in two subsets of a split under different names."""
-        found = duplicates_across_subsets(self.study.table, self.splits)
-        for message in found:
+        warnings = duplicates_across_subsets(self.study.table, self.splits)
+        for message in warnings:
             log.warning("warning: %s", message)
-        return found
+        return warnings
 
     def rank_problems(self) -> list[str]:
         """Subsets of fewer samples than there are ranks."""

@@ -125,8 +125,8 @@ class RidgePath(Pairwise):
 
     def predict(self, kernel: Floats) -> Floats:
         """Predict targets at each of L penalties, [m, L, C], from a kernel [m, n]."""
-        of_penalties = (kernel - self.centre_) @ self.duals_ + self.mean_
-        return np.asarray(of_penalties.swapaxes(0, 1))
+        predictions = (kernel - self.centre_) @ self.duals_ + self.mean_
+        return np.asarray(predictions.swapaxes(0, 1))
 
 
 def centred_variance(kernel: Floats) -> float:
@@ -146,12 +146,12 @@ def joint_kernel(features: list[Any], covariates: Floats) -> tuple[Floats, float
         product = block @ block.T
         total += product.toarray() if sparse.issparse(product) else product
     total /= len(features)
-    of_covariates = covariates @ covariates.T
-    variance, second = centred_variance(total), centred_variance(of_covariates)
+    covariate_kernel = covariates @ covariates.T
+    variance, covariate_variance = centred_variance(total), centred_variance(covariate_kernel)
     scale = 1 / variance if variance else 0.0
-    share = COVARIATE_SHARE / second if second else 0.0
+    share = COVARIATE_SHARE / covariate_variance if covariate_variance else 0.0
     total *= scale
-    return total + share * of_covariates if share else total, scale, share
+    return total + share * covariate_kernel if share else total, scale, share
 
 
 class Linear(estimator.CountsEstimator):
@@ -206,22 +206,22 @@ class Linear(estimator.CountsEstimator):
             self.thresholds_ = make_thresholds(values)
             self.range_ = np.array([values.min(), values.max()])
             target = (values[:, None] <= self.thresholds_).astype(np.float64)
-        whole = [estimator.feature_values(self.features, r, self.names_) for r in rarefactions]
+        blocks = [estimator.feature_values(self.features, r, self.names_) for r in rarefactions]
         all_weights, models = estimator.training_weights(labelled, self.n_classes), []
         for number in range(-(-len(values) // MAX_SAMPLES)):
             rows = subsample(len(values), number, MAX_SAMPLES)
-            part, weights, wanted = labelled.at(rows), all_weights[rows], target[rows]
-            features, covariates = [block[rows] for block in whole], part.samples.covariates
+            part, weights, part_target = labelled.at(rows), all_weights[rows], target[rows]
+            features, covariates = [block[rows] for block in blocks], part.samples.covariates
             kernel, scale, share = joint_kernel(features, covariates)
             if number == 0:
-                self.penalty_ = self._penalty(kernel, wanted, weights, part)
+                self.penalty_ = self._penalty(kernel, part_target, weights, part)
             studies, penalty = part.studies if self.n_classes else None, np.array([self.penalty_])
-            (dual,), mean = ridge_duals(kernel, wanted, weights, penalty, studies)
+            (dual,), mean = ridge_duals(kernel, part_target, weights, penalty, studies)
             weights = weights / weights.sum()
-            of_features = sum(np.asarray(block.T @ dual) for block in features) / len(features)
-            coef = np.concatenate([scale * of_features, share * covariates.T @ dual])
-            at_mean = sum(np.asarray(weights @ block).ravel() for block in features) / len(features)
-            centre = np.concatenate([at_mean, weights @ covariates])
+            mean_coef = sum(np.asarray(block.T @ dual) for block in features) / len(features)
+            coef = np.concatenate([scale * mean_coef, share * covariates.T @ dual])
+            totals = sum(np.asarray(weights @ block).ravel() for block in features)
+            centre = np.concatenate([totals / len(features), weights @ covariates])
             models.append((coef, mean - centre @ coef, mean))
         coefs, intercepts, means = zip(*models, strict=True)
         self.coef_, self.intercept_ = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
@@ -532,7 +532,7 @@ class Trees(estimator.CountsEstimator):
             values = values.toarray()
         leaves, value = self.trees_.leaves(values), self.trees_.value
         if self.n_classes:
-            return np.asarray(sum(value[of_tree] for of_tree in leaves) / len(leaves))
+            return np.asarray(sum(value[tree_leaves] for tree_leaves in leaves) / len(leaves))
         return np.asarray(np.median(value[leaves, 0], axis=0)[:, None])
 
     def state(self) -> dict[str, Any]:

@@ -149,10 +149,10 @@ class Network(BaseEstimator):  # type: ignore[misc]
             fit_heads(network, study, rows[0], train_groups, asvs, device, config)
         # Masked counts are chosen by the sequences of the ASVs, also where vectors are known.
         tokens = asvs is None or config.train.count_penalty > 0
-        how = Collation(tokens=tokens, distances=network.distance is not None)
+        collation = Collation(tokens=tokens, distances=network.distance is not None)
         hidden = {"covariate_dropout": HIDDEN_COVARIATES}
         world = SINGLE if checkpoint is None else checkpoint.run.world
-        loaders = make_loaders(study, rows, config, how, world, **hidden)
+        loaders = make_loaders(study, rows, config, collation, world, **hidden)
         task = SupervisedTask(network, config, *loaders, device, asvs, world)
         self.fitted_ = train(task, config, study, heads, checkpoint)
         return self
@@ -235,9 +235,10 @@ class Network(BaseEstimator):  # type: ignore[misc]
 
     def draw(self, samples: Samples, number: int) -> list[Floats]:
         """Predictions of each target from one numbered rarefaction, [n, 1] or [n, K]."""
-        study, rows, device = not_none(samples.study), samples.rows, self.computing_device
-        of = (self.network, study, rows, device, self.runtime_, number, self.asvs_)
-        return per_target(run_model(*of))
+        study, device = not_none(samples.study), self.computing_device
+        return per_target(
+            run_model(self.network, study, samples.rows, device, self.runtime_, number, self.asvs_)
+        )
 
     def outputs(self, rarefied: Samples) -> list[Floats]:
         """Predictions of each target for samples with their own `limited` reads."""
@@ -259,9 +260,9 @@ class Network(BaseEstimator):  # type: ignore[misc]
             weights = [row for part in by_bin for row in part.double().cpu().numpy()]
             sized = zip(places.tolist(), weights, batch.sizes, strict=True)
             by_place |= {place: row[:size] for place, row, size in sized}
-        paid = limited.astype(np.float64)
-        paid.data = np.concatenate([by_place[place] for place in range(len(rarefied))])
-        return paid
+        attention = limited.astype(np.float64)
+        attention.data = np.concatenate([by_place[place] for place in range(len(rarefied))])
+        return attention
 
     def _batches(self, rarefied: Samples) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
         """Yield places among the samples, a batch of them and the vectors of its ASVs, within a

@@ -153,8 +153,8 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
     if (likeness := saved.notes.get("likeness")) is not None:
         presence = presence_of(study, np.arange(len(ids)))
         unseen = saved.profile.shares_of_samples(study.table)["unseen"]
-        known = Likeness(**likeness).reasons(presence, study.table.names, unseen)
-        reasons |= {name: text for name, text in zip(ids, known, strict=True) if text}
+        texts = Likeness(**likeness).reasons(presence, study.table.names, unseen)
+        reasons |= {name: text for name, text in zip(ids, texts, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
 
 

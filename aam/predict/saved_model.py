@@ -325,8 +325,9 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
                 f"written by aam {version}, this is {this}; install the one that wrote it (see "
                 "run.json), or train again"
             )
-        named = (p if p.startswith(str(path)) else f"{path}: {p}" for p in problems)
-        raise InputError(*named) from error
+        raise InputError(
+            *(p if p.startswith(str(path)) else f"{path}: {p}" for p in problems)
+        ) from error
 
 
 def _read_model(path: Path, description: Any, device: torch.device) -> SavedModel:
