@@ -91,21 +91,21 @@ class PretrainingSteps(StepRunner):
 
     def take(self, number: int, epoch: int) -> tuple[list[float], list[PaddedBatch]]:
         """Return seconds and batches of `number` steps from the start of epoch `epoch` on."""
-        of_epochs = (self.task.batches(at, 0) for at in itertools.count(epoch))
-        batches, taken = itertools.chain.from_iterable(of_epochs), list[PaddedBatch]()
+        epochs = (self.task.batches(count, 0) for count in itertools.count(epoch))
+        loaded, batches = itertools.chain.from_iterable(epochs), list[PaddedBatch]()
 
-        def one_step() -> None:
+        def step() -> None:
             with stage("data wait"):
-                taken.append(next(batches))
-            self.step(taken[-1], len(taken) - 1)
+                batches.append(next(loaded))
+            self.step(batches[-1], len(batches) - 1)
 
-        return [seconds(one_step, self.device) for _ in range(number)], taken
+        return [seconds(step, self.device) for _ in range(number)], batches
 
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        with encoder_stages(self.model), StageTimer(self.device, STAGES) as taken:
+        with encoder_stages(self.model), StageTimer(self.device, STAGES) as times:
             wall = sum(self.take(number, epoch)[0])
-        means = {name: taken.get(name, 0.0) / number for name in STAGES}
+        means = {name: times.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
 
@@ -234,11 +234,11 @@ def choose_batch_size(
     train, names = config.train, ("batch_size", "gradient_accumulation_steps")
     if train.batch_size != "auto":
         return {name: getattr(train, name) for name in names}
-    usual = type(config)().train.samples_per_batch
-    effective = usual * train.gradient_accumulation_steps
-    config = replace(config, train=replace(train, batch_size=usual))
-    known = earlier.get("batch")
-    sizes: list[Any] = [known.get(name) for name in names] if isinstance(known, dict) else [0]
+    default = type(config)().train.samples_per_batch
+    effective = default * train.gradient_accumulation_steps
+    config = replace(config, train=replace(train, batch_size=default))
+    batch = earlier.get("batch")
+    sizes: list[Any] = [batch.get(name) for name in names] if isinstance(batch, dict) else [0]
     if not all(type(size) is int and size > 0 for size in sizes) or math.prod(sizes) != effective:
         steps = steps_of(config, study, device, int(isinstance(config, FineTuneConfig)))
         fitting = max(largest_fitting_batch(steps, memory_limit(device), effective))

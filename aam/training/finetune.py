@@ -42,23 +42,24 @@ class SupervisedTask(AmpliconTask):
 
     config: FineTuneConfig
 
-    def __init__(self, *parts: Any, **named: Any) -> None:
-        super().__init__(*parts, **named)
-        labels, options = self.train.study.labels.label[self.train.rows], self.config.targets
-        of_classes = class_weights(options.class_weights, labels, _sizes(self.model))
-        # A copy from the host in a step could not be captured.
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        labels, targets = self.train.study.labels.label[self.train.rows], self.config.targets
+        # On the device: a step that copies from the host could not be captured.
         self.class_weights = tuple(
-            None if weights is None else weights.to(self.device) for weights in of_classes
+            None if weights is None else weights.to(self.device)
+            for weights in class_weights(targets.class_weights, labels, _sizes(self.model))
         )
-        metric = options.best_metric
+        metric = targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
         self.validates_first = True
 
     def terms(self, outputs: Outputs, batch: PaddedBatch) -> Terms:
         """Return every loss of the outputs, those of the targets too."""
-        kind, of_encoder = self.config.targets.loss_type, super().terms(outputs, batch)
-        return of_encoder | target_terms(outputs, batch, kind, self.class_weights)
+        loss = self.config.targets.loss_type
+        target_losses = target_terms(outputs, batch, loss, self.class_weights)
+        return super().terms(outputs, batch) | target_losses
 
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
         """Number of terms of each loss of a batch."""
@@ -75,31 +76,34 @@ class SupervisedTask(AmpliconTask):
             if prepared.batch.bases is not None or prepared.batch.hidden is not None:
                 masked = self.losses(network, prepared)
             # Targets are scored as they are predicted, with no count withheld.
-            whole = prepared._replace(batch=pad_batch(batch).to(self.device))
-            outputs = self.outputs(network, whole)
-            parts.append(collect(outputs, whole.batch))
-            means.add({**masked, **self.terms(outputs, self.with_distances(whole.batch))})
+            unmasked = prepared._replace(batch=pad_batch(batch).to(self.device))
+            outputs = self.outputs(network, unmasked)
+            parts.append(collect(outputs, unmasked.batch))
+            means.add({**masked, **self.terms(outputs, self.with_distances(unmasked.batch))})
         metrics = {**self._reduced(means), **self._scores(Predicted.concatenate(parts))}
-        of_targets = [name for name in metrics if name.startswith(("val_target", "val_label"))]
-        return {**metrics, "val_loss": sum(metrics[name] for name in of_targets)}
+        losses = [
+            value for name, value in metrics.items() if name.startswith(("val_target", "val_label"))
+        ]
+        return {**metrics, "val_loss": sum(losses)}
 
     def _scores(self, predicted: Predicted) -> Metrics:
         """Metrics of the predictions of all ranks, each the mean over the columns that have it."""
         study, scores = self.validation.study, dict[str, list[float]]()
-        of_rank = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
-        own = {str(at): torch.tensor(values) for at, values in enumerate(of_rank)}
-        parts = self.world.all_gather(own)
-        gathered = (torch.cat([part[name] for part in parts]).numpy() for name in own)
-        rows, target, *probabilities = gathered
+        arrays = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
+        tensors = {str(place): torch.tensor(values) for place, values in enumerate(arrays)}
+        ranks = self.world.all_gather(tensors)
+        rows, target, *probabilities = (
+            torch.cat([rank[name] for rank in ranks]).numpy() for name in tensors
+        )
         for truth, values in zip(study.labels.target[rows].T, target.T, strict=True):
-            known = np.isfinite(truth)
-            found = regression_metrics(truth[known], values[known])
+            has_truth = np.isfinite(truth)
+            metrics = regression_metrics(truth[has_truth], values[has_truth])
             for name in ("mae", "r2"):
-                scores.setdefault(f"val_{name}", []).append(found[name])
+                scores.setdefault(f"val_{name}", []).append(metrics[name])
         for truth, shares in zip(study.labels.label[rows].T, probabilities, strict=True):
-            found = classification_metrics(truth[truth >= 0], shares[truth >= 0])
+            metrics = classification_metrics(truth[truth >= 0], shares[truth >= 0])
             for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
-                scores.setdefault(f"val_{name}", []).append(found[key])
+                scores.setdefault(f"val_{name}", []).append(metrics[key])
         return {name: float(np.mean(values)) for name, values in scores.items()}
 
 
@@ -155,39 +159,42 @@ def fit_heads(
     """
     places = subsample(len(train_rows), 0, MOST_LINEAR_SAMPLES)
     rows = train_rows[places]
-    runtime, draws = config.runtime, range(RAREFACTIONS)
+    runtime, labels = config.runtime, study.labels
     asvs = asvs or encode_table(network, study, device, runtime, rows)
-    read = [run_model(network, study, rows, device, runtime, at, asvs).read for at in draws]
-    vectors, labels = np.concatenate(read), study.labels
+    draws = [
+        run_model(network, study, rows, device, runtime, number, asvs)
+        for number in range(RAREFACTIONS)
+    ]
+    vectors = np.concatenate([draw.read for draw in draws])
     center, spread = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
     x = (vectors - center) / spread
     names = np.arange(len(rows)) if train_groups is None else train_groups[places]
     groups = np.unique(names, return_inverse=True)[1]
 
-    def write(layer: nn.Linear, at: slice, coefficients: Array, intercepts: Array) -> None:
+    def write(layer: nn.Linear, outputs: slice, coefficients: Array, intercepts: Array) -> None:
         """Write a model of standardized vectors into a layer that reads them as they are."""
         scaled = coefficients / spread
         with torch.no_grad():
-            layer.weight[at] = torch.from_numpy(scaled).to(layer.weight)
-            layer.bias[at] = torch.from_numpy(intercepts - scaled @ center).to(layer.bias)
+            layer.weight[outputs] = torch.from_numpy(scaled).to(layer.weight)
+            layer.bias[outputs] = torch.from_numpy(intercepts - scaled @ center).to(layer.bias)
 
     if network.target is not None:
         for column, values in enumerate(labels.target[rows].T.astype(np.float64)):
             ridge = _best(
                 Ridge(), {"alpha": HEAD_PENALTIES}, np.isfinite(values), x, values, groups
             )
-            at = slice(column, column + 1)
-            write(network.target.linear, at, ridge.coef_[None], np.array([ridge.intercept_]))
-    columns, asked = labels.label[rows], config.targets.class_weights
-    weights = class_weights(asked, columns, _sizes(network))
+            output, intercept = slice(column, column + 1), np.array([ridge.intercept_])
+            write(network.target.linear, output, ridge.coef_[None], intercept)
+    columns = labels.label[rows]
+    weights = class_weights(config.targets.class_weights, columns, _sizes(network))
     heads = [head.linear for head in network.labels if isinstance(head, Readout)]
-    for layer, classes, of_classes in zip(heads, columns.T, weights, strict=True):
-        weight = None if of_classes is None else dict(enumerate(of_classes.tolist()))
-        fitted = _of_classes(layer.out_features, x, classes, weight, groups)
-        write(layer, slice(None), *fitted)
+    for layer, classes, tensor in zip(heads, columns.T, weights, strict=True):
+        weight = None if tensor is None else dict(enumerate(tensor.tolist()))
+        coefficients, intercepts = _fit_classes(layer.out_features, x, classes, weight, groups)
+        write(layer, slice(None), coefficients, intercepts)
 
 
-def _of_classes(
+def _fit_classes(
     number: int, x: Array, classes: Rows, weight: dict[int, float] | None, groups: Rows
 ) -> tuple[Array, Array]:
     """Coefficients [K, W] and intercepts [K] of a logistic regression."""
@@ -198,28 +205,28 @@ def _of_classes(
         return coefficients, intercepts
     model = LogisticRegression(max_iter=200, class_weight=weight)
     grid = {"C": [1 / penalty for penalty in HEAD_PENALTIES]}
-    fitted = _best(model, grid, classes >= 0, x, classes, groups)
-    # Of two classes there is one logit.
+    best = _best(model, grid, classes >= 0, x, classes, groups)
+    # Two classes have one logit.
     signs = np.array([-0.5, 0.5]) if len(present) == 2 else np.ones(len(present))
-    coefficients[present] = signs[:, None] * fitted.coef_
-    intercepts[present] = signs * fitted.intercept_
+    coefficients[present] = signs[:, None] * best.coef_
+    intercepts[present] = signs * best.intercept_
     return coefficients, intercepts
 
 
 def _best(
-    model: Any, penalties: dict[str, Any], known: Bools, x: Array, y: Array, groups: Rows
+    model: Any, penalties: dict[str, Any], has_label: Bools, x: Array, y: Array, groups: Rows
 ) -> Any:
     """The model with the strongest penalty whose error is within a standard error of the lowest.
 
     `x` [RAREFACTIONS * n, W] holds several rarefactions of the n samples.
     """
-    x = x[np.tile(known, RAREFACTIONS)]
-    y, groups = (np.tile(values[known], RAREFACTIONS) for values in (y, groups))
+    x = x[np.tile(has_label, RAREFACTIONS)]
+    y, groups = (np.tile(values[has_label], RAREFACTIONS) for values in (y, groups))
     folds = min(INNER_FOLDS, len(np.unique(groups)))
     with warnings.catch_warnings():
-        # Folds without a class, and logistic regressions that stop early, are no news.
+        # Some folds lack a class, and some logistic regressions stop early.
         warnings.simplefilter("ignore")
-        # Of two folds each may lack a class that the other has.
+        # One of two folds may lack a class that the other has.
         if folds > 2:
             cv = GroupKFold(folds)
             search = GridSearchCV(model, penalties, scoring=_score, cv=cv, refit=_strongest)

@@ -137,10 +137,10 @@ def _label_weights(
     label: Int64[Tensor, " B"], class_weight: Float[Tensor, " classes"] | None
 ) -> Float[Tensor, " B"]:
     """The weight of each sample by its class; 0 where the label is missing."""
-    known = (label >= 0).float()
+    has_label = (label >= 0).float()
     if class_weight is None:
-        return known
-    return known * class_weight[label.clamp_min(0)]
+        return has_label
+    return has_label * class_weight[label.clamp_min(0)]
 
 
 def nucleotide_loss(logits: Float[Tensor, "M L 4"], bases: Int64[Tensor, "M L"]) -> Term:
@@ -287,17 +287,17 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
     keys = batch.key.numpy().view(np.uint64) + _text_keys([f"{seed}/{step}"])
     hidden = None
     if mask_counts:
-        of_slots = mix_bits(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
-        is_hidden = (uniform(of_slots) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
+        slot_keys = mix_bits(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
+        is_hidden = (uniform(slot_keys) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
         hidden = torch.from_numpy(is_hidden)
-    tokens, own = batch.tokens.numpy(), keys[batch.ranks.rank_asvs]
-    is_copied = (uniform(own) < MASKED_ASVS) & mask_nucleotides
+    tokens, rank_keys = batch.tokens.numpy(), keys[batch.ranks.rank_asvs]
+    is_copied = (uniform(rank_keys) < MASKED_ASVS) & mask_nucleotides
     if batch.owned is not None:
         is_copied &= batch.owned.numpy()
     rows = np.flatnonzero(is_copied)
     copies = tokens[rows] if mask_nucleotides else tokens[:0, :0]
     index = np.arange(1, copies.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN & (2**64 - 1))
-    where = uniform(own[rows][:, None] + index) < config.nuc_mask_ratio
+    where = uniform(rank_keys[rows][:, None] + index) < config.nuc_mask_ratio
     where &= (copies > PAD) & (copies <= N_BASES)
     masked = np.where(where, np.uint8(MASK), copies)
     return Masks(torch.from_numpy(rows), torch.from_numpy(masked), torch.from_numpy(where), hidden)

@@ -477,17 +477,16 @@ def make_loaders(
     config: NetworkOptions,
     collation: Collation,
     world: World = SINGLE,
-    **of_training: float,
+    **training: float,
 ) -> tuple[Loader, Loader]:
-    """The loaders of the training and of the validation samples; the former draws otherwise too."""
+    """The loaders of the training and of the validation samples; `training` are further options of
+    `Collation` for the former.
+    """
     size, workers = config.train.samples_per_batch, config.runtime.num_workers
-    other = replace(collation, **of_training)  # type: ignore[arg-type]
-    return (
-        Loader(study, rows[0], size, shuffle=True, workers=workers, collation=other, world=world),
-        Loader(
-            study, rows[1], size, shuffle=False, workers=workers, collation=collation, world=world
-        ),
-    )
+    varied = replace(collation, **training)  # type: ignore[arg-type]
+    train = Loader(study, rows[0], size, True, workers, collation=varied, world=world)
+    validation = Loader(study, rows[1], size, False, workers, collation=collation, world=world)
+    return train, validation
 
 
 def train(
@@ -570,20 +569,23 @@ def load_matching_weights(network: Aam, encoder: Encoder, new_parts: tuple[str, 
     InputError
         No weight matches.
     """
-    known, weights = encoder.network.state_dict(), network.state_dict()
+    encoder_weights, weights = encoder.network.state_dict(), network.state_dict()
     shapes = {name: value.shape for name, value in weights.items()}
-    taken = {n: v for n, v in known.items() if shapes.get(n) == v.shape}
-    taken = {n: v for n, v in taken.items() if not n.startswith(new_parts)}
-    if not taken:
+    shared = {
+        name: value
+        for name, value in encoder_weights.items()
+        if shapes.get(name) == value.shape and not name.startswith(new_parts)
+    }
+    if not shared:
         raise InputError(
             f"{encoder.source}: no weight of it fits this model; pretrain again with the same sizes"
         )
-    network.load_state_dict({**weights, **taken})
-    new, ignored = weights.keys() - taken, known.keys() - taken
-    for title, names in (("loaded", taken.keys()), ("new", new), ("ignored", ignored)):
+    network.load_state_dict({**weights, **shared})
+    new, ignored = weights.keys() - shared, encoder_weights.keys() - shared
+    for title, names in (("loaded", shared.keys()), ("new", new), ("ignored", ignored)):
         heads = sorted({name.split(".")[0] for name in names})
-        named = f" ({', '.join(heads)})" if heads else ""
-        log.info("%s: %d tensors %s%s", encoder.source, len(names), title, named)
+        listed = f" ({', '.join(heads)})" if heads else ""
+        log.info("%s: %d tensors %s%s", encoder.source, len(names), title, listed)
 
 
 # --- pretraining ----------------------------------------------------------------------------------
