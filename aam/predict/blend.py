@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -84,7 +84,7 @@ class PerTarget:
 
     estimators: tuple[CountsEstimator, ...]
     # Only a network has one.
-    network: Aam | None = None
+    network: ClassVar[Aam | None] = None
 
     @classmethod
     def of(cls, name: str, targets: Targets, depth: int, seed: int) -> PerTarget:
