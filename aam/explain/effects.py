@@ -153,7 +153,9 @@ class Predictor:
         """
         if self.saved.estimator is None:
             return sparse.csr_matrix(network_reads.shape)
-        samples = Samples.of_study(self.study, rows, self.saved.levels, network_reads, network_reads)
+        samples = Samples.of_study(
+            self.study, rows, self.saved.levels, network_reads, network_reads
+        )
         return self.saved.estimator.attention(samples)
 
 

@@ -57,7 +57,7 @@ class Samples:
         Further columns, one for each category or number.
     study : Study, optional
         The study of the samples, for estimators that read more than counts.
-    limited : csr [n, F], optional
+    network_reads : csr [n, F], optional
         Reads of rarefied samples within the token limit, for estimators that have one.
     """
 
@@ -66,7 +66,7 @@ class Samples:
     names: tuple[str, ...]
     covariates: Floats
     study: Study | None = field(default=None, repr=False)
-    limited: Matrix | None = None
+    network_reads: Matrix | None = None
     drawn: dict[tuple[int, int, int], Matrix] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -96,7 +96,7 @@ class Samples:
         rows: Rows,
         levels: Sequence[int] = (),
         counts: Any = None,
-        limited: Matrix | None = None,
+        network_reads: Matrix | None = None,
     ) -> Samples:
         """Samples of a study at `rows`, with `levels` of each category, and numbers.
 
@@ -108,7 +108,7 @@ class Samples:
         covariates = np.concatenate([*columns, np.nan_to_num(numbers)], axis=1).astype(np.float64)
         ids = tuple(study.table.sample_ids[row] for row in rows.tolist())
         counts = study.table.counts[rows] if counts is None else counts
-        return cls(counts, ids, study.table.names, covariates, study, limited)
+        return cls(counts, ids, study.table.names, covariates, study, network_reads)
 
     def __len__(self) -> int:
         return len(self.sample_ids)
@@ -132,7 +132,7 @@ class Samples:
             counts=self.counts[rows],
             sample_ids=ids,
             covariates=self.covariates[rows],
-            limited=None if self.limited is None else self.limited[rows],
+            network_reads=None if self.network_reads is None else self.network_reads[rows],
             drawn={key: counts[rows] for key, counts in self.drawn.items()},
         )
 

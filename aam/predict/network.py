@@ -241,7 +241,7 @@ class Network(BaseEstimator):  # type: ignore[misc]
         )
 
     def outputs(self, rarefied: Samples) -> list[Floats]:
-        """Predictions of each target for samples with their own `limited` reads."""
+        """Predictions of each target for samples with their own `network_reads` reads."""
         parts, places = [], [np.zeros(0, np.int64)]
         for place, batch, vectors in self._batches(rarefied):
             parts.append(per_target(collect(self.network(batch, asvs=vectors), batch)))
@@ -250,17 +250,17 @@ class Network(BaseEstimator):  # type: ignore[misc]
         return [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
 
     def attention(self, rarefied: Samples) -> Matrix:
-        """Weight in the attention pool of each ASV of samples with their own `limited` reads,
+        """Weight in the attention pool of each ASV of samples with their own `network_reads` reads,
         [n, F]; the sum of a sample is 1.
         """
-        limited = not_none(rarefied.limited)
+        network_reads = not_none(rarefied.network_reads)
         by_place = dict[int, Floats]()
         for places, batch, vectors in self._batches(rarefied):
             by_bin = self.network.sample.attention(vectors, slots_of(pad_batch(batch)))
             weights = [row for part in by_bin for row in part.double().cpu().numpy()]
             sized = zip(places.tolist(), weights, batch.sizes, strict=True)
             by_place |= {place: row[:size] for place, row, size in sized}
-        attention = limited.astype(np.float64)
+        attention = network_reads.astype(np.float64)
         attention.data = np.concatenate([by_place[place] for place in range(len(rarefied))])
         return attention
 
@@ -268,9 +268,15 @@ class Network(BaseEstimator):  # type: ignore[misc]
         """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
         forward pass.
         """
-        study, rows, limited = not_none(rarefied.study), rarefied.rows, not_none(rarefied.limited)
-        ends, sizes = limited.indptr[1:-1], np.diff(limited.indptr)
-        columns, reads = (np.split(values, ends) for values in (limited.indices, limited.data))
+        study, rows, network_reads = (
+            not_none(rarefied.study),
+            rarefied.rows,
+            not_none(rarefied.network_reads),
+        )
+        ends, sizes = network_reads.indptr[1:-1], np.diff(network_reads.indptr)
+        columns, reads = (
+            np.split(values, ends) for values in (network_reads.indices, network_reads.data)
+        )
         order, device = np.argsort(-sizes, kind="stable"), self.computing_device
         self.network.eval()
         with torch.inference_mode(), autocast(self.runtime_, device, in_bf16=False):
