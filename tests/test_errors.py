@@ -9,7 +9,7 @@ import pytest
 
 import aam.cli
 from aam import errors
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems, problem, shown
 from aam.files.atomic import atomic_file
 
 
@@ -73,3 +73,16 @@ def test_a_killed_worker_is_named_wherever_torch_says_so(monkeypatch, capsys):
     assert aam.cli.main(["doctor"]) == errors.FAILED
     expected = f"aam doctor: {errors.KILLED} (DataLoader worker (pid 7) is killed by signal: Killed"
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (("a.tsv", "has 3 rows"), "a.tsv: has 3 rows"),
+        (("a.tsv", "has 3 rows", "4"), "a.tsv: has 3 rows, expected 4"),
+        (("a.tsv", "has 3 rows", "4", "add one"), "a.tsv: has 3 rows, expected 4; add one"),
+        (("--cv", "is 1", "", "pass 5"), "--cv: is 1; pass 5"),
+    ],
+)
+def test_a_problem_is_one_sentence(parts: tuple[str, ...], sentence: str):
+    assert problem(*parts) == sentence

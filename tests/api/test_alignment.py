@@ -1,5 +1,7 @@
 """Labels of samples: by id wherever they have an index, never scrambled."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,3 +162,53 @@ def test_a_name_of_two_columns_is_refused_only_where_it_is_named(caplog):
     assert f"metadata: header: {fault}; left out" in caplog.text
     metadata.require(["ph", "age"])
     assert fault in refusal(metadata.require, ["ph", "site"])
+
+
+NUMBERS = [0.1, 1 / 3, 1e300, -2.5]
+
+
+@pytest.mark.parametrize(
+    ("values", "cells"),
+    [
+        (np.array(NUMBERS), ("0.1", "0.3333333333333333", "1e+300", "-2.5")),
+        (np.array([0.1, 1, 2, 3], np.float32), ("0.10000000149011612", "1.0", "2.0", "3.0")),
+        (np.array([1, 2, 2**53 + 1, -3]), ("1", "2", "9007199254740993", "-3")),
+        (np.array([1.5, np.nan, 2.0, 3.0]), ("1.5", "", "2.0", "3.0")),
+    ],
+)
+def test_numbers_in_memory_are_never_text(values, cells):
+    """They were written as text and parsed again."""
+    metadata = metadata_from(pd.DataFrame({"ph": values}, IDS))
+    np.testing.assert_array_equal(metadata.numbers("ph", IDS), values.astype(np.float64))
+    np.testing.assert_array_equal(metadata.numbers("ph", IDS[:1:-1]), values[:1:-1])
+    assert isinstance(metadata.columns["ph"], np.ndarray)
+    assert metadata.cells("ph") == cells
+    assert metadata.values("ph", IDS) == tuple(cell or None for cell in cells)
+
+
+def test_words_and_infinities_among_numbers_in_memory():
+    frame = pd.DataFrame({"ph": [1.0, np.inf, 3.0, -9.0], "age": [1, 2, -9, 4]}, IDS)
+    metadata = metadata_from(frame, missing_values=("-9", "-9.0"))
+    assert metadata.values("ph", IDS) == ("1.0", "inf", "3.0", None)
+    np.testing.assert_array_equal(metadata.numbers("age", IDS), [1, 2, np.nan, 4])
+    metadata.require(["age"])
+    fault = "'ph' is declared numeric, but sample '002' has 'inf', expected a finite number"
+    assert fault in refusal(metadata.require, ["ph"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5, None, "4"],
+        [Decimal(1), Decimal("2.5"), float("nan"), np.float32(4)],
+        pd.array([1, 2.5, pd.NA, 4], "Float64"),
+        np.array(["1", "2.5", None, "4"], object),
+    ],
+)
+def test_a_number_is_a_number_in_whatever_type(values):
+    estimator = aam.AmpliconRegressor()
+    column = estimator._target_column(aligned(values, IDS, "y"))
+    np.testing.assert_array_equal(column, [1, 2.5, np.nan, 4])
+    assert "'x' is not a finite number" in refusal(estimator._target_column, [1, "x"])
+    assert "is not a finite number" in refusal(estimator._target_column, [1, 10**400])
+    assert "'True' is not a finite number" in refusal(estimator._target_column, [1, True])
