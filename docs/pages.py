@@ -8,6 +8,7 @@ as ``demo.low`` may end with a format, as in ``demo.low:.1f``.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "results.json"
+CURVE = ROOT / "docs" / "pictures" / "label-curve.svg"
 
 PLACE = re.compile(r"(<!--=(.+?)-->)(.*?)(<!--/-->)", re.DOTALL)
 
@@ -226,6 +228,65 @@ def mean(parts: Mapping[str, float]) -> float:
     return sum(parts.values()) / len(parts)
 
 
+# --- the label curve ------------------------------------------------------------------------------
+
+# Width and height of the picture, and the place of a panel in it.
+SIZE, PANEL = (760, 300), {"width": 290, "height": 190, "left": 60, "top": 40}
+COLOURS = {"network": "#ee6677", "linear": "#4477aa", "trees": "#228833", "mean": "#888888"}
+MEMBERS = {"network": "network", "linear": "linear model", "trees": "trees", "mean": "their mean"}
+PANELS = {"oral": "age in nine studies, MAE", "agp": "disease within one study, AUROC"}
+
+
+def label_curve(values: Values) -> str:
+    """The picture of the metric by the number of labels, as SVG."""
+    width, height = SIZE
+    panels = [
+        panel(values["label-curve"][name], title, PANEL["left"] + at * width // 2)
+        for at, (name, title) in enumerate(PANELS.items())
+    ]
+    legend = [
+        f'<rect x="{60 + 150 * at}" y="278" width="12" height="4" fill="{COLOURS[name]}"/>'
+        f'<text x="{78 + 150 * at}" y="284">{title}</text>'
+        for at, (name, title) in enumerate(MEMBERS.items())
+    ]
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+    start += 'font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#222222">'
+    background = f'<rect width="{width}" height="{height}" fill="white"/>'
+    return "\n".join([start, background, *panels, *legend, "</svg>"]) + "\n"
+
+
+def panel(task: Values, title: str, left: int) -> str:
+    """One task: a line for each member, and the range of its draws."""
+    points = [point for curve in task["curves"].values() for point in curve]
+    labels = sorted({count for count, *_ in points})
+    low, high = min(point[2] for point in points), max(point[3] for point in points)
+    top, height = PANEL["top"], PANEL["height"]
+
+    def x_of(count: float) -> float:
+        span = math.log(labels[-1] / labels[0])
+        return left + PANEL["width"] * math.log(count / labels[0]) / span
+
+    def y_of(value: float) -> float:
+        return top + height * (high - value) / (high - low)
+
+    shapes = [f'<text x="{left}" y="{top - 18}" font-weight="bold">{title}</text>']
+    for count in labels:
+        place = f'x="{x_of(count):.1f}" y="{top + height + 18}" text-anchor="middle"'
+        shapes.append(f"<text {place}>{count:,}</text>")
+    for value in (low, (low + high) / 2, high):
+        y = y_of(value)
+        shapes.append(f'<path d="M{left},{y:.1f}h{PANEL["width"]}" stroke="#dddddd"/>')
+        shapes.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.2f}</text>')
+    for name, curve in task["curves"].items():
+        colour = COLOURS[name]
+        line = " ".join(f"{x_of(point[0]):.1f},{y_of(point[1]):.1f}" for point in curve)
+        shapes.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for count, _, least, most in curve:
+            bar = f"M{x_of(count):.1f},{y_of(least):.1f}V{y_of(most):.1f}"
+            shapes.append(f'<path d="{bar}" stroke="{colour}" stroke-width="1.2"/>')
+    return "\n".join(shapes)
+
+
 # --- speed ---------------------------------------------------------------------------------------
 
 UNIFRAC = {
@@ -338,8 +399,9 @@ def stale(page: str, values: Values) -> list[str]:
 
 
 def write_pages() -> None:
-    """Fill all pages and name those that changed."""
+    """Fill all pages, draw the label curve, and name the pages that changed."""
     values = read_values()
+    CURVE.write_text(label_curve(values), encoding="utf-8")
     for page in pages():
         before = page.read_text(encoding="utf-8")
         after = filled(before, values)

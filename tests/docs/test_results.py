@@ -6,6 +6,7 @@ import datetime
 import importlib
 import re
 import subprocess
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import ModuleType
 
@@ -45,6 +46,17 @@ def test_each_digit_of_a_place_is_checked(page):
             other = str((int(digit[0]) + 1) % 10)
             changed = text[:at] + other + text[at + 1 :]
             assert PAGES.stale(changed, VALUES) == [place[2]], (place[2], digit.start())
+
+
+def test_the_label_curve_is_drawn_from_the_records():
+    svg = PAGES.label_curve(VALUES)
+    assert PAGES.CURVE.read_text(encoding="utf-8") == svg, "run: python docs/pages.py"
+    root = ElementTree.fromstring(svg)
+    lines = root.findall("{*}polyline")
+    assert len(lines) == sum(len(VALUES["label-curve"][name]["curves"]) for name in PAGES.PANELS)
+    for line in lines:
+        places = [tuple(map(float, place.split(","))) for place in line.attrib["points"].split()]
+        assert all(0 < x < PAGES.SIZE[0] and 0 < y < PAGES.SIZE[1] for x, y in places)
 
 
 def test_there_are_places_to_check():
