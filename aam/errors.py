@@ -8,7 +8,7 @@ import contextlib
 import importlib
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 
 FINISHED = 0
@@ -103,9 +103,9 @@ def refuse(where: object, rules: Mapping[str, bool]) -> None:
         raise InputError(*problems)
 
 
-def shown(values: object, limit: int = 5) -> str:
+def shown(values: Iterable[object], limit: int = 5) -> str:
     """Return a short quoted listing of values for a message: the first few, then how many more."""
-    items = list(values)  # type: ignore[call-overload]
+    items = list(values)
     text = ", ".join(repr(str(item)) for item in items[:limit])
     return text if len(items) <= limit else f"{text} and {len(items) - limit} more"
 
