@@ -1,23 +1,27 @@
-"""Samples that contain another sample, and samples that are nearly the same, from counts alone.
+"""Samples that contain another sample, from counts alone.
 
-N samples, F features, G groups (subjects), C candidates, T sources kept per sample. Counts are csr
-[N, F] without empty samples; groups int64 [N] from 0.
+N samples, F features, G groups (subjects), C candidates, T sources kept per sample, E features
+that a sample and its sources have in common. Counts are csr [N, F] without empty samples; groups
+int64 [N] from 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
+from aam.predict.likeness import Likeness
 from aam.typing import Bools, Floats, Ints
 
-# The share of a source is tried on a grid of expected reads, each `STEP` times the last.
-LEAST_SHARE, LARGEST_SHARE, STEP = 0.001, 0.4, 3.0
+# Shares of a source that are tried: first few, by expected reads, for all samples; then many for
+# the candidates. Above the largest the two are relatives.
+LEAST_SHARE, LARGEST_SHARE, STEP = 0.001, 0.35, 3.0
+SHARES = np.geomspace(LEAST_SHARE, 0.5, 28)
 
 # Variance of the reads of a feature of the source beyond Poisson, in units of the squared mean.
 DISPERSION = 0.05
@@ -25,118 +29,59 @@ DISPERSION = 0.05
 # Pseudo-samples by which the presence of a feature in a subject shrinks to that in the table.
 PSEUDO_SAMPLES = 2.0
 
+# Limits of the chance of a feature, and features and samples whose dependence is looked at.
+CHANCES, DEPENDENT, REFERENCES = (1e-4, 0.999), 300, 1000
+
 # Likeliest sources that are looked at, and sources of different groups that are kept.
 CANDIDATES, SOURCES = 40, 4
 
-# What is left of a sample without its source resembles the source no more than strangers do: by
-# this number of robust standard deviations. Otherwise the two are relatives, not a mixture.
-RELATED, LEAST_DEVIATION = 1.5, 0.02
-
-# Contrast above which several samples are of one subject: 0.5 to 0.9 in studies of one sample a
-# subject, 1.1 with two, 1.4 to 2.1 with more.
-REPEATED = 1.2
-
-# Two draws of one sample: this share of the features that both must show is in both, the logarithm
-# of the ratio of their shares has at most this deviation, and there are features enough to judge.
-SIMILAR, SAME_FEATURES, SAME_RATIO, FEATURES_TO_JUDGE, READS_TO_SHOW = 0.9, 0.9, 0.7, 10, 10
+# Where more than this part of the samples seems to contain this share of another one, with evidence
+# so far above the logarithm of N, the table has several samples of a subject: 0 to 0.09 of the
+# samples in studies of one sample a subject, 0.18 to 0.9 with more.
+MOST_RELATIVES, LARGE_SHARE, STRONG = 0.125, 0.1, 3.0
 
 # Share of the suspicions that is expected by chance, and samples that are too few to say so.
 FALSE_DISCOVERIES, LEAST_SAMPLES = 0.05, 20
 
-# Quantile of the differences between sources that gives the scale of chance in a study.
-MIXTURE_BULK = 0.7
-
-# Samples, and pairs of samples, that are compared at a time.
-BLOCK, PAIRS = 256, 2000
+# Chance that a best source stands out from the others, and quantile of the differences between the
+# others that gives the scale of chance in a study.
+STANDS_OUT, BULK = 0.05, 0.7
 
 
-class Likeness:
-    """How much samples resemble each other: the sum of the root products of their shares.
-
-    It is 1 for samples of the same shares, and a small part of another sample hardly changes it
-    (Hellinger affinity).
+@dataclass(frozen=True, eq=False)
+class _Common:
+    """Features that a sample has in common with possible sources, an entry for each and source.
 
     Attributes
     ----------
-    middle, deviation : float64 [N]
-        Median, and robust standard deviation, of the likeness of a sample to all samples.
-    contrast : float64 [N]
-        By how much the most similar sample exceeds the tenth that are most similar, in units of
-        their distance from the median.
-    similar : int64 [n, 2]
-        Pairs of samples of a likeness above `SIMILAR`.
+    source, feature : int64 [E]
+    reads, chance, odds : float64 [E]
+        Reads in the sample, the chance that it is there without a source, and the part of the
+        likelihood that does not depend on the source.
+    share, log_share : float64 [E]
+        Share of the feature in the source.
     """
 
-    def __init__(self, counts: sparse.csr_array):
-        depth = np.asarray(counts.sum(axis=1)).ravel()
-        self.shares = sparse.csr_array(counts.multiply(1 / depth[:, None]))
-        self.roots = sparse.csr_array(self.shares.sqrt())
-        n = counts.shape[0]
-        self.middle, self.deviation, self.contrast = np.zeros(n), np.ones(n), np.zeros(n)
-        pairs = [np.zeros((0, 2), np.int64)]
-        for start in range(0, n, BLOCK):
-            likeness = np.asarray((self.roots[start : start + BLOCK] @ self.roots.T).todense())
-            rows = start + np.arange(len(likeness))
-            self.middle[rows] = np.median(likeness, axis=1)
-            spread = np.abs(likeness - self.middle[rows, None])
-            self.deviation[rows] = 1.4826 * np.median(spread, axis=1) + LEAST_DEVIATION
-            likeness[np.arange(len(rows)), rows] = 0
-            high = np.quantile(likeness, 0.9, axis=1)
-            above = likeness.max(axis=1) - high
-            self.contrast[rows] = above / (high - self.middle[rows] + LEAST_DEVIATION)
-            similar = np.argwhere(likeness > SIMILAR) + np.array([start, 0])
-            pairs.append(similar[similar[:, 0] < similar[:, 1]])
-        self.similar = np.concatenate(pairs)
+    source: Ints
+    feature: Ints
+    reads: Floats
+    chance: Floats
+    odds: Floats
+    share: Floats
+    log_share: Floats
 
-    @property
-    def has_relatives(self) -> bool:
-        """Whether samples stand out as those of one subject do: here without groups."""
-        return bool(np.median(self.contrast) >= REPEATED)
-
-    def row(self, row: int) -> Floats:
-        """Shares of one sample, [F]."""
-        dense = np.zeros(self.shares.shape[1])
-        part = slice(*self.shares.indptr[row : row + 2])
-        dense[self.shares.indices[part]] = self.shares.data[part]
-        return dense
-
-    def are_related(self, row: int, others: Ints, mixed: Floats | None = None) -> Bools:
-        """Whether others resemble a sample more than strangers do, [n], without twice the part
-        `mixed` [n] of each that the sample contains.
+    def terms(self, reads: float) -> Floats:
+        """Log likelihood ratio of each entry, less that of its absence, if so many reads come from
+        the source.
         """
-        own = self.row(row)
-        mixed = np.zeros(len(others)) if mixed is None else mixed
-        limit, likeness = self.middle[row] + RELATED * self.deviation[row], np.zeros(len(others))
-        for at, (other, part) in enumerate(zip(others.tolist(), mixed.tolist(), strict=True)):
-            inside = slice(*self.shares.indptr[other : other + 2])
-            shares, features = self.shares.data[inside], self.shares.indices[inside]
-            left = np.maximum(own[features] - 2 * part * shares, 0)
-            whole = 1 - (own[features] - left).sum()
-            likeness[at] = np.sqrt(left * shares).sum() / max(whole, 1e-9) ** 0.5
-        return np.asarray(likeness > limit)
+        shape, arriving = 1 / DISPERSION, reads * DISPERSION
+        absence = np.log1p(arriving * self.share)
+        ratio = self.odds + self.reads * (np.log(arriving) + self.log_share)
+        return np.asarray(np.logaddexp(0, ratio - (self.reads + shape) * absence) + shape * absence)
 
-
-def near_duplicates(counts: sparse.csr_array, likeness: Likeness) -> Ints:
-    """Return the pairs of samples that resemble each other like two draws of one sample, [n, 2]."""
-    depth, same = np.asarray(counts.sum(axis=1)).ravel(), [np.zeros(0, bool)]
-    for start in range(0, len(likeness.similar), PAIRS):
-        pairs = likeness.similar[start : start + PAIRS]
-        first, second = (likeness.shares[pairs[:, at]] for at in (0, 1))
-        reads = first.maximum(second).multiply(depth[pairs].min(axis=1)[:, None])
-        shows = sparse.csr_array(reads >= READS_TO_SHOW)
-        both = sparse.csr_array(shows.multiply(first.sign()).multiply(second.sign()))
-        both.sort_indices()
-        ratio = sparse.csr_array(both.multiply(first)), sparse.csr_array(both.multiply(second))
-        for part in ratio:
-            part.sort_indices()
-        logs = np.log(ratio[0].data) - np.log(ratio[1].data)
-        of_pair = np.repeat(np.arange(len(pairs)), np.diff(both.indptr))
-        number, size = np.asarray(shows.sum(axis=1)), np.maximum(np.diff(both.indptr), 1)
-        mean = np.bincount(of_pair, logs, minlength=len(pairs)) / size
-        spread = np.bincount(of_pair, (logs - mean[of_pair]) ** 2, minlength=len(pairs)) / size
-        enough = (number >= FEATURES_TO_JUDGE) & (size >= SAME_FEATURES * number)
-        same.append(enough & (spread <= SAME_RATIO**2))
-    return np.asarray(likeness.similar[np.concatenate(same)])
+    def totals(self, reads: float, sources: int) -> Floats:
+        """Sum of the terms of each source."""
+        return np.bincount(self.source, self.terms(reads), minlength=sources).astype(np.float64)
 
 
 class Mixture:
@@ -146,7 +91,7 @@ class Mixture:
     and then has a log-uniform number of reads. Reads from a source are negative binomial.
     """
 
-    def __init__(self, counts: sparse.csr_array, groups: Ints):
+    def __init__(self, counts: sparse.csr_array, groups: Ints) -> None:
         self.counts, self.groups = counts, groups
         self.depth = np.asarray(counts.sum(axis=1), np.float64).ravel()
         present = sparse.csr_array(counts.sign())
@@ -154,126 +99,185 @@ class Mixture:
         self.size = np.bincount(groups)
         member = (np.ones(len(groups)), (groups, np.arange(len(groups))))
         self.of_group = sparse.csr_array(sparse.csr_array(member) @ present)
-        shares = sparse.csr_array(counts.multiply(1 / self.depth[:, None]))
-        self.columns = sparse.csc_array(shares)
+        self.shares = sparse.csr_array(counts.multiply(1 / self.depth[:, None]))
+        self.columns = sparse.csc_array(self.shares)
         self.log_share = np.log(self.columns.data)
         low, high = max(1.0, LEAST_SHARE * self.depth.min()), LARGEST_SHARE * self.depth.max()
         steps = max(0, int(np.log(high / low) / np.log(STEP)))
         self.reads = low * STEP ** np.arange(2 + steps)
-        # Minus the log chance that no read of any feature of a source arrives, [K, N].
-        absence = (np.log1p(t * DISPERSION * shares.data) / DISPERSION for t in self.reads)
-        self.absence = np.stack([np.add.reduceat(of, shares.indptr[:-1]) for of in absence])
+        starts = self.shares.indptr[:-1]
+        absences = (_absence(reads, self.shares.data) for reads in self.reads)
+        self.absence = np.stack([np.add.reduceat(absence, starts) for absence in absences])
 
-    def chance(self, row: int) -> tuple[Ints, Floats, Floats]:
-        """Features of a sample, their reads, and the chance that each is there without a source:
-        how often the other samples of the group have it, shrunken to all other groups.
+    def likeliest(self, row: int, is_source: Bools) -> tuple[Ints, Floats, Floats]:
+        """Likeliest sources of those that may be one [N], the best first: their rows [C], the
+        largest log likelihood ratio over the shares, and that share.
         """
-        part = slice(*self.counts.indptr[row : row + 2])
-        features, reads = self.counts.indices[part], self.counts.data[part].astype(np.float64)
-        group, of_group = self.groups[row], np.zeros(self.counts.shape[1])
-        inside = slice(*self.of_group.indptr[group : group + 2])
-        of_group[self.of_group.indices[inside]] = self.of_group.data[inside]
-        siblings, relatives = of_group[features] - 1, self.size[group] - 1
-        strangers = len(self.groups) - 1 - relatives
-        usual = (self.prevalence[features] - 1 - siblings + 0.5) / (strangers + 1)
-        chance = (siblings + PSEUDO_SAMPLES * usual) / (relatives + PSEUDO_SAMPLES)
-        return features, reads, np.clip(chance, 1e-4, 0.999)
-
-    def evidence(self, row: int) -> tuple[Floats, Floats]:
-        """Largest log likelihood ratio of each source [N] over the shares, and that share [N]."""
-        features, reads, chance = self.chance(row)
-        odds = self._odds(row, reads, chance)
-        begins = self.columns.indptr[features].astype(np.int64)
-        lengths = self.columns.indptr[features + 1] - begins
-        ends = np.cumsum(lengths)
-        at = np.repeat(begins - ends + lengths, lengths) + np.arange(ends[-1])
-        source, share = self.columns.indices[at], self.columns.data[at]
-        odds, reads = np.repeat(odds, lengths), np.repeat(reads, lengths)
-        best, share_of = np.full(len(self.groups), -np.inf), np.zeros(len(self.groups))
-        tried = self.reads / self.depth[row]
-        for k in np.flatnonzero((tried >= LEAST_SHARE) & (tried <= LARGEST_SHARE)):
-            terms = _terms(odds, reads, self.reads[k] * DISPERSION, share, self.log_share[at])
-            ratio = np.bincount(source, terms, minlength=len(best)) - self.absence[k]
-            better = ratio > best
-            best[better], share_of[better] = ratio[better], tried[k]
-        return best, share_of
+        coarse = np.where(is_source, self._coarse(row), -np.inf)
+        sources = np.argsort(-coarse, kind="stable")[:CANDIDATES]
+        sources = sources[coarse[sources] > 0]
+        common, shares = self._common(row, sources), self.shares[sources]
+        source = np.repeat(np.arange(len(sources)), np.diff(shares.indptr))
+        ratios = np.zeros((len(SHARES), len(sources)))
+        for step, reads in enumerate(SHARES * self.depth[row]):
+            absence = _absence(reads, shares.data)
+            ratios[step] = common.totals(reads, len(sources))
+            ratios[step] -= np.bincount(source, absence, minlength=len(sources))
+        ratio, share = ratios.max(axis=0), SHARES[ratios.argmax(axis=0)]
+        order = np.argsort(-ratio, kind="stable")
+        return sources[order], ratio[order], share[order]
 
     def carriers(self, row: int, source: int, share: float) -> tuple[Ints, Floats]:
         """Features by which a sample shows its source, the strongest first, and the log likelihood
         ratio of each above 1.
         """
-        features, reads, chance = self.chance(row)
-        odds = self._odds(row, reads, chance)
-        part = slice(*self.counts.indptr[source : source + 2])
-        _, here, there = np.intersect1d(features, self.counts.indices[part], return_indices=True)
-        shares = self.counts.data[part][there] / self.depth[source]
-        arriving = share * self.depth[row] * DISPERSION
-        terms = _terms(odds[here], reads[here], arriving, shares, np.log(shares))
+        common = self._common(row, np.array([source]))
+        terms = common.terms(share * self.depth[row])
         order = np.argsort(-terms, kind="stable")
         order = order[terms[order] > 1]
-        return features[here][order].astype(np.int64), terms[order]
+        return common.feature[order], terms[order]
 
-    def _odds(self, row: int, reads: Floats, chance: Floats) -> Floats:
-        """Part of the terms that does not depend on the source."""
-        shape = 1 / DISPERSION
-        odds = np.log1p(-chance) - np.log(chance) + np.log(reads * np.log(self.depth[row] + 1))
-        return np.asarray(odds + gammaln(reads + shape) - gammaln(shape) - gammaln(reads + 1))
+    def conditional_evidence(self, row: int, source: int, share: float, others: Ints) -> float:
+        """Log likelihood ratio of a source where features that occur together count once.
+
+        Each feature is there with the largest chance that a stronger one gives, as often as the two
+        are together in other samples (a tree of dependences; Chow and Liu 1968).
+        """
+        common, reads = self._common(row, np.array([source])), share * self.depth[row]
+        terms = common.terms(reads)
+        order = np.argsort(-terms, kind="stable")[:DEPENDENT]
+        present = self.counts[others][:, common.feature[order]].toarray() > 0
+        present = present.astype(np.float64)
+        together = present.T @ present
+        number = np.diag(together)
+        usual = (number + 0.5) / (len(present) + 1)
+        given = (together + PSEUDO_SAMPLES * usual) / (number[:, None] + PSEUDO_SAMPLES)
+        given = np.triu(given, k=1).max(axis=0, initial=0)
+        chance = common.chance[order]
+        conditional = np.clip(np.maximum(chance, given), *CHANCES)
+        odds = common.odds.copy()
+        odds[order] += _logit(chance) - _logit(conditional)
+        terms[order] = replace(common, odds=odds).terms(reads)[order]
+        return float(terms.sum() - _absence(reads, self.shares[[source]].data).sum())
+
+    def _coarse(self, row: int) -> Floats:
+        """Log likelihood ratio of each sample as a source, [N], at the best of a few shares."""
+        features, reads, chance = self._sample(row)
+        begins = self.columns.indptr[features].astype(np.int64)
+        lengths = self.columns.indptr[features + 1] - begins
+        ends = np.cumsum(lengths)
+        entries = np.repeat(begins - ends + lengths, lengths) + np.arange(ends[-1])
+        common = _Common(
+            source=self.columns.indices[entries],
+            feature=np.repeat(features, lengths),
+            reads=np.repeat(reads, lengths),
+            chance=np.repeat(chance, lengths),
+            odds=np.repeat(_odds(reads, chance, self.depth[row]), lengths),
+            share=self.columns.data[entries],
+            log_share=self.log_share[entries],
+        )
+        ratio = np.full(len(self.groups), -np.inf)
+        share = self.reads / self.depth[row]
+        for step in np.flatnonzero((share >= LEAST_SHARE) & (share <= LARGEST_SHARE)):
+            total = common.totals(self.reads[step], len(ratio)) - self.absence[step]
+            ratio = np.maximum(ratio, total)
+        return ratio
+
+    def _common(self, row: int, sources: Ints) -> _Common:
+        """Features that a sample has in common with some sources, by their place [C]."""
+        features, reads, chance = self._sample(row)
+        odds = _odds(reads, chance, self.depth[row])
+        place = np.full(self.counts.shape[1], -1)
+        place[features] = np.arange(len(features))
+        shares = self.shares[sources]
+        both = place[shares.indices] >= 0
+        place, share = place[shares.indices[both]], shares.data[both]
+        source = np.repeat(np.arange(len(sources)), np.diff(shares.indptr))[both]
+        shared = features[place], reads[place], chance[place], odds[place]
+        return _Common(source, *shared, share, np.log(share))
+
+    def _sample(self, row: int) -> tuple[Ints, Floats, Floats]:
+        """Features of a sample, their reads, and the chance that each is there without a source:
+        how often the other samples of the group have it, shrunken to all other groups.
+        """
+        part = slice(*self.counts.indptr[row : row + 2])
+        features = self.counts.indices[part].astype(np.int64)
+        reads = self.counts.data[part].astype(np.float64)
+        group = self.groups[row]
+        siblings = self.of_group[[group]].toarray()[0, features] - 1
+        relatives = self.size[group] - 1
+        strangers = len(self.groups) - 1 - relatives
+        usual = (self.prevalence[features] - 1 - siblings + 0.5) / (strangers + 1)
+        chance = (siblings + PSEUDO_SAMPLES * usual) / (relatives + PSEUDO_SAMPLES)
+        return features, reads, np.clip(chance, *CHANCES)
 
 
-def _terms(
-    odds: Floats, reads: Floats, arriving: float, share: Floats, log_share: Floats
-) -> Floats:
-    """Log likelihood ratio of features that are in a sample and in its source, less that of their
-    absence; `arriving` reads of the source times the dispersion.
-    """
-    absence, shape = np.log1p(arriving * share), 1 / DISPERSION
-    ratio = odds + reads * (np.log(arriving) + log_share) - (reads + shape) * absence
-    return np.asarray(np.logaddexp(0, ratio) + shape * absence)
+def _logit(chance: Floats) -> Floats:
+    return np.asarray(np.log(chance) - np.log1p(-chance))
+
+
+def _odds(reads: Floats, chance: Floats, depth: float) -> Floats:
+    """Part of the log likelihood ratio of features that does not depend on the source."""
+    shape = 1 / DISPERSION
+    density = gammaln(reads + shape) - gammaln(shape) - gammaln(reads + 1)
+    return np.asarray(density + np.log(reads * np.log(depth + 1)) - _logit(chance))
+
+
+def _absence(reads: float, shares: Floats) -> Floats:
+    """Minus the log chance that no read of a feature arrives, if so many come from the source."""
+    return np.asarray(np.log1p(reads * DISPERSION * shares) / DISPERSION)
 
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """The likeliest sources of each sample, each of another group, the best first.
+    """The likeliest source of each sample, of another group.
 
     Attributes
     ----------
-    evidence : float64 [N, T]
-        Log likelihood ratio of "contains this source" to "contains none"; 0 without a source.
     source : int64 [N]
-        Row of the best source, -1 without one.
+        Row of the source, -1 without one.
     share : float64 [N]
         Share of the reads that come from it.
+    evidence : float64 [N]
+        Log likelihood ratio of "contains this source" to "contains none", 0 without a source. If
+        the source stands out, features that occur together count once.
     chance : float64 [N]
-        P value of the best source: see `chance_of`.
+        P value: the ratio must be improbable among N sources (Markov); 1 if none stands out.
+    relatives : float
+        Part of the samples that seem to contain a large share of another one, of relatives too.
     """
 
-    evidence: Floats
     source: Ints
     share: Floats
+    evidence: Floats
     chance: Floats
+    relatives: float
 
     @property
     def is_suspicious(self) -> Bools:
         """Samples of which `FALSE_DISCOVERIES` are expected by chance (Benjamini and Hochberg)."""
         return discoveries(self.chance)
 
+    @property
+    def has_relatives(self) -> bool:
+        """Whether several samples must be of one subject although their groups differ."""
+        return self.relatives > MOST_RELATIVES
 
-def chance_of(evidence: Floats) -> Floats:
-    """P values [N] of the best of the sources [N, T] of each sample, whatever N.
+
+def stand_out(evidence: Floats) -> Bools:
+    """Whether the best of the sources [N, T] of each sample stands out, [N], whatever N.
 
     Without a mixture, the i-th largest of many ratios exceeds the next one by an exponential amount
     of mean scale / i (Renyi 1953), so the lower differences of all samples give the scale of this
-    study, and the first difference is the test. A real source stands far above the second one;
-    features that occur together raise all sources of a sample. The scale is at least 1, that of a
-    likelihood ratio, and the ratio itself must be improbable among N sources (Markov).
+    study, and the first difference is the test. The scale is at least 1, that of a likelihood
+    ratio.
     """
     n, width = evidence.shape
     if n < LEAST_SAMPLES or width < SOURCES:
-        return np.ones(n)
+        return np.zeros(n, bool)
     spacing = -np.diff(evidence, axis=1) * np.arange(1, width)
-    scale = max(1.0, float(np.quantile(spacing, MIXTURE_BULK)) / -np.log(1 - MIXTURE_BULK))
-    rare = np.minimum(1, n * np.exp(-evidence[:, 0]))
-    return np.asarray(np.maximum(np.exp(-spacing[:, 0] / scale), rare))
+    scale = max(1.0, float(np.quantile(spacing, BULK)) / -np.log(1 - BULK))
+    return np.asarray(spacing[:, 0] >= -scale * np.log(STANDS_OUT))
 
 
 def discoveries(chance: Floats) -> Bools:
@@ -300,22 +304,45 @@ def likeliest_sources(
     n, mixture = len(groups), Mixture(counts, groups)
     links = sparse.coo_array((np.ones(len(duplicates)), duplicates.T), (n, n))
     family = connected_components(links, directed=False)[1]
-    evidence, source, share = np.zeros((n, SOURCES)), np.full(n, -1), np.zeros(n)
+    ratios, source, share = np.zeros((n, SOURCES)), np.full(n, -1), np.zeros(n)
+    relatives = np.zeros(n, bool)
     for row in range(n):
-        ratio, shares = mixture.evidence(row)
-        ratio[(groups == groups[row]) | (family == family[row])] = -np.inf
-        top = np.argsort(-ratio, kind="stable")[:CANDIDATES]
-        top = top[ratio[top] > 0]
-        top = top[~likeness.are_related(row, top, shares[top])]
-        if len(top):
-            source[row], share[row] = top[0], shares[top[0]]
-        for at in range(SOURCES):
-            if not len(top):
-                break
-            evidence[row, at] = ratio[top[0]]
-            same = (groups[top] == groups[top[0]]) | likeness.are_related(int(top[0]), top)
-            same[0] = True
-            top = top[~same]
+        is_source = (groups != groups[row]) & (family != family[row])
+        rows, ratio, part = mixture.likeliest(row, is_source)
+        if len(rows):
+            relatives[row] = part[0] >= LARGE_SHARE and ratio[0] > np.log(n) + STRONG
+        strange = (part <= LARGEST_SHARE) & ~likeness.are_related(row, rows, part)
+        rows, ratio, part = rows[strange], ratio[strange], part[strange]
+        if len(rows):
+            source[row], share[row] = rows[0], part[0]
+        ratios[row] = _ratios_of_rivals(rows, ratio, groups, likeness)
         if done is not None:
             done(row + 1)
-    return Sources(evidence, source, share, chance_of(evidence))
+    evidence, chance = ratios[:, 0].copy(), np.ones(n)
+    for row in np.flatnonzero(stand_out(ratios)).tolist():
+        others = _references(row, int(source[row]), groups, likeness)
+        evidence[row] = mixture.conditional_evidence(row, int(source[row]), share[row], others)
+        chance[row] = min(1.0, n * np.exp(-evidence[row]))
+    return Sources(source, share, evidence, chance, float(relatives.mean()))
+
+
+def _ratios_of_rivals(rows: Ints, ratio: Floats, groups: Ints, likeness: Likeness) -> Floats:
+    """Log likelihood ratios of the best sources [C] that do not resemble each other, [T]."""
+    rivals = np.zeros(SOURCES)
+    for place in range(SOURCES):
+        if not len(rows):
+            break
+        best, rivals[place] = int(rows[0]), ratio[0]
+        different = (groups[rows] != groups[best]) & ~likeness.are_related(best, rows)
+        different[0] = False
+        rows, ratio = rows[different], ratio[different]
+    return rivals
+
+
+def _references(row: int, source: int, groups: Ints, likeness: Likeness) -> Ints:
+    """Rows that show which features occur together: neither of the group of a sample nor related
+    to its source.
+    """
+    rows = np.random.default_rng(0).permutation(len(groups))[:REFERENCES]
+    rows = rows[(groups[rows] != groups[row]) & (groups[rows] != groups[source])]
+    return np.asarray(rows[~likeness.are_related(source, rows)])

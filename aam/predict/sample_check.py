@@ -16,23 +16,13 @@ from scipy import sparse
 from aam.data.rarefaction import LOWEST_DEPTH, rarefied_counts
 from aam.engine.logger import ProgressBar
 from aam.io.tables import AmpliconTable
-from aam.predict.mixture import (
-    LEAST_SAMPLES,
-    Likeness,
-    Mixture,
-    Sources,
-    likeliest_sources,
-    near_duplicates,
-)
+from aam.predict.likeness import Likeness, near_duplicates
+from aam.predict.mixture import LEAST_SAMPLES, Mixture, Sources, likeliest_sources
 from aam.predict.subject_fit import SubjectFit, fit_subjects, shifts
-from aam.typing import Floats, Ints
+from aam.typing import Array, Floats, Ints
 
 log = logging.getLogger("aam")
 
-SAMPLE_COLUMNS = (
-    *("source", "share", "evidence", "mixed"),
-    *("subject", "fits", "margin", "misfit"),
-)
 MIXTURES = ("sample", "source", "share", "evidence", "feature", "reads", "feature_evidence")
 DUPLICATES = ("first", "second")
 SWAP_COLUMNS = ("first", "second", "first_subject", "second_subject", "margin")
@@ -50,7 +40,7 @@ class SampleCheck:
     samples : DataFrame
         By sample id: ``source`` (likeliest other sample in it), ``share`` of its reads that come
         from there, ``evidence`` (natural log of the likelihood ratio), ``mixed`` (whether it is a
-        suspicion; at most 1 in 20 of these is expected by chance), ``subject``, ``fits`` (the best
+        suspicion; about 1 in 20 of these is expected by chance), ``subject``, ``fits`` (the best
         other subject), ``margin`` (fit to that less fit to the own), ``misfit`` (whether it is a
         suspicion; a study without a swap has any with a chance of 5 %).
     mixtures : DataFrame
@@ -81,21 +71,21 @@ class SampleCheck:
 
 
 class _Clock:
-    """Progress of a check, which tells once how long it takes."""
+    """Progress of a check, which logs once how long it takes."""
 
-    def __init__(self, bar: ProgressBar, samples: int):
-        self.bar, self.samples, self.start = bar, samples, clock.perf_counter()
-        self.is_told = False
+    def __init__(self, bar: ProgressBar, samples: int, task: str) -> None:
+        self.bar, self.samples, self.task = bar, samples, task
+        self.start, self.has_logged = clock.perf_counter(), False
 
     def __call__(self, done: int) -> None:
         self.bar.update(done)
-        spent = clock.perf_counter() - self.start
-        if not self.is_told and done >= 20 and spent > 1:
-            self.is_told = True
-            left = spent / done * self.samples
-            if left > LONG:
-                text = "checking %d samples takes about %.0f minutes"
-                log.info(text, self.samples, max(1, round(left / 60)))
+        seconds = clock.perf_counter() - self.start
+        if self.has_logged or done < 20 or seconds < 1:
+            return
+        self.has_logged = True
+        if (total := seconds / done * self.samples) > LONG:
+            minutes = max(1, round(total / 60))
+            log.info("%s of %d samples takes about %d minutes", self.task, self.samples, minutes)
 
 
 def check_table(
@@ -116,46 +106,42 @@ def check_table(
     order : int64 [N], optional
         Rows of the table in the order of the sample sheet; unset: that of the table.
     """
-    n = len(table)
-    order = np.arange(n) if order is None else order
-    labels = table.sample_ids if groups is None else groups
-    codes, names = pd.factorize(np.array(labels, dtype=object))
+    n, ids = len(table), np.array(table.sample_ids, dtype=object)
+    codes, names = pd.factorize(np.array(ids if groups is None else groups, dtype=object))
     has_subjects = groups is not None and len(names) < n
-    samples = pd.DataFrame(index=pd.Index(table.sample_ids, name="sample-id"))
+    limits = [] if has_subjects else ["no subjects"]
     rows = np.flatnonzero(table.depths > 0)
     counts = sparse.csr_array(table.counts[rows]).astype(np.int64)
-    kept, limits = _groups_of(codes[rows]), list[str]()
+    row_groups, likeness = _groups_of(codes[rows]), Likeness(counts)
+    pairs, sources, fit = near_duplicates(likeness), None, None
+    deep = np.zeros(0, np.int64)
     with ProgressBar("Samples", n, "samples") as bar:
-        likeness = Likeness(counts) if len(rows) else None
-        sources, pairs = None, np.zeros((0, 2), np.int64)
-        if likeness is not None:
-            pairs = near_duplicates(counts, likeness)
         if len(rows) < LEAST_SAMPLES:
             limits.append("few samples")
-        elif likeness is not None and not has_subjects and likeness.has_relatives:
-            limits.append("needs subjects")
-        elif likeness is not None:
-            sources = likeliest_sources(counts, kept, likeness, pairs, _Clock(bar, len(rows)))
-        mixtures = _add_sources(samples, table, rows, sources, (counts, kept))
-        fit, deep = None, np.zeros(0, np.int64)
+        else:
+            progress = _Clock(bar, len(rows), "the search for mixtures")
+            sources = likeliest_sources(counts, row_groups, likeness, pairs, progress)
+            if not has_subjects and sources.has_relatives:
+                sources = None
+                limits.append("needs subjects")
         if has_subjects and len(rows) >= LEAST_SAMPLES:
             fit, deep = _subjects(table, codes, time, bar)
-    twins = np.array(table.sample_ids, dtype=object)[rows[pairs]].reshape(-1, 2)
-    duplicates = pd.DataFrame(twins, columns=[*DUPLICATES])
+    samples = pd.DataFrame(index=pd.Index(ids, name="sample-id"))
+    _add_sources(samples, rows, sources)
+    mixtures = _mixtures(table, rows, sources, counts, row_groups)
+    duplicates = pd.DataFrame(ids[rows[pairs]].reshape(-1, 2), columns=[*DUPLICATES])
+    subjects = np.array([*map(str, names), ""], dtype=object)
+    samples["subject"] = "" if groups is None else subjects[codes]
+    own, swaps = _add_fit(samples, fit, deep, codes, subjects)
     if fit is None:
-        limits += ["no subjects"] * (not has_subjects)
-        empty = pd.Series(np.nan, samples.index)
-        samples = samples.assign(subject="", fits="", margin=np.nan, misfit=False)
-        if groups is not None:
-            samples["subject"] = [str(name) for name in groups]
-        swaps = pd.DataFrame(columns=[*SWAP_COLUMNS])
-        return SampleCheck(samples, mixtures, duplicates, swaps, empty, limits=limits)
-    limits += ["subjects not told apart"] * (not fit.is_told_apart)
-    own, swaps = _add_fit(samples, fit, deep, codes, names)
-    moved = _shifts(fit, deep, codes, order) if fit.is_told_apart else []
-    runs = [tuple(table.sample_ids[row] for row in run) for run in moved]
-    parts = samples[[*SAMPLE_COLUMNS]], mixtures, duplicates, swaps, own
-    return SampleCheck(*parts, runs, fit.share_own, limits)
+        return SampleCheck(samples, mixtures, duplicates, swaps, own, limits=limits)
+    runs = list[tuple[str, ...]]()
+    if fit.is_told_apart:
+        order = np.arange(n) if order is None else order
+        runs = [tuple(ids[run]) for run in _shifts(fit, deep, codes, order)]
+    else:
+        limits.append("subjects not told apart")
+    return SampleCheck(samples, mixtures, duplicates, swaps, own, runs, fit.share_own, limits)
 
 
 def _groups_of(codes: Ints) -> Ints:
@@ -163,34 +149,49 @@ def _groups_of(codes: Ints) -> Ints:
     return np.asarray(np.unique(codes, return_inverse=True)[1], np.int64)
 
 
-def _add_sources(
-    samples: pd.DataFrame,
+def _in_table(values: Array, rows: Ints, n: int, empty: object) -> Array:
+    """Values of some rows as those of all rows of a table, [N]; `empty` elsewhere."""
+    column = np.full(n, empty, dtype=values.dtype)
+    column[rows] = values
+    return column
+
+
+def _add_sources(samples: pd.DataFrame, rows: Ints, sources: Sources | None) -> None:
+    """Add the columns of mixtures to the frame of samples."""
+    n, ids = len(samples), np.array([*samples.index, ""], dtype=object)
+    if sources is None:
+        samples[["source", "share", "evidence", "mixed"]] = "", np.nan, np.nan, False
+        return
+    has_source = sources.source >= 0
+    source = np.where(has_source, rows[sources.source], n)
+    share = np.where(has_source, sources.share, np.nan)
+    samples["source"] = ids[_in_table(source, rows, n, n)]
+    samples["share"] = _in_table(share, rows, n, np.nan)
+    samples["evidence"] = _in_table(sources.evidence, rows, n, np.nan)
+    samples["mixed"] = _in_table(sources.is_suspicious, rows, n, False)
+
+
+def _mixtures(
     table: AmpliconTable,
     rows: Ints,
     sources: Sources | None,
-    study: tuple[sparse.csr_array, Ints],
+    counts: sparse.csr_array,
+    groups: Ints,
 ) -> pd.DataFrame:
-    """Add the columns of mixtures to the frame of samples; return the features that carry them."""
-    n, ids = len(table), np.array([*table.sample_ids, ""], dtype=object)
-    source, share, evidence = np.full(n, n), np.full(n, np.nan), np.full(n, np.nan)
-    mixed, carried = np.zeros(n, bool), []
+    """The features that carry each suspicion of a mixture, of the clearest sample first."""
+    carriers, ids = [], table.sample_ids
     if sources is not None:
-        has = sources.source >= 0
-        source[rows[has]] = rows[sources.source[has]]
-        share[rows[has]], evidence[rows] = sources.share[has], sources.evidence[:, 0]
-        mixed[rows] = sources.is_suspicious
-        mixture = Mixture(*study)
-        for row in np.flatnonzero(sources.is_suspicious).tolist():
-            features, terms = mixture.carriers(row, sources.source[row], sources.share[row])
-            about = ids[rows[row]], ids[source[rows[row]]], share[rows[row]], evidence[rows[row]]
-            for feature, term in zip(features[:LISTED], terms, strict=False):
-                reads = int(study[0][row, feature])
-                carried.append((*about, table.feature_ids[feature], reads, term))
-    samples["source"], samples["share"] = ids[source], share
-    samples["evidence"], samples["mixed"] = evidence, mixed
-    mixtures = pd.DataFrame(carried, columns=[*MIXTURES])
-    order = np.lexsort((np.arange(len(mixtures)), -mixtures["evidence"].to_numpy(np.float64)))
-    return mixtures.iloc[order].reset_index(drop=True)
+        mixture = Mixture(counts, groups)
+        suspicious = np.flatnonzero(sources.is_suspicious)
+        order = np.argsort(-sources.evidence[suspicious], kind="stable")
+        for row in suspicious[order].tolist():
+            source, share = int(sources.source[row]), float(sources.share[row])
+            pair = ids[rows[row]], ids[rows[source]], share, sources.evidence[row]
+            features, terms = mixture.carriers(row, source, share)
+            for feature, term in zip(features[:LISTED].tolist(), terms, strict=False):
+                name, reads = table.feature_ids[feature], int(counts[row, feature])
+                carriers.append((*pair, name, reads, term))
+    return pd.DataFrame(carriers, columns=[*MIXTURES])
 
 
 def _subjects(
@@ -205,37 +206,38 @@ def _subjects(
     times = None if time is None else time[deep]
     if times is not None and not np.isfinite(times).any():
         times = None
-    return fit_subjects(presence, _groups_of(codes[deep]), times, bar.update), deep
+    progress = _Clock(bar, len(deep), "the comparison with subjects")
+    return fit_subjects(presence, _groups_of(codes[deep]), times, progress), deep
 
 
 def _add_fit(
-    samples: pd.DataFrame, fit: SubjectFit, deep: Ints, codes: Ints, names: Sequence[str]
+    samples: pd.DataFrame, fit: SubjectFit | None, deep: Ints, codes: Ints, subjects: Array
 ) -> tuple[pd.Series, pd.DataFrame]:
-    """Add the columns of subjects to the frame of samples; return the own fits and the swaps."""
-    n, subjects = len(samples), np.array([*map(str, names), ""], dtype=object)
-    of_fit = np.unique(codes[deep])
-    other, margin, own = np.full(n, len(names)), np.full(n, np.nan), np.full(n, np.nan)
-    other[deep] = of_fit[fit.subject]
-    margin[deep], own[deep] = fit.margin, fit.own
-    misfit = np.zeros(n, bool)
-    misfit[deep] = fit.is_suspicious
-    samples["subject"], samples["fits"] = subjects[codes], subjects[other]
-    samples["margin"], samples["misfit"] = margin, misfit
-    found, ids = [], samples.index[deep]
+    """Add the columns of subjects to the frame of samples; return the fits to the own subject and
+    the swaps.
+    """
+    n, ids, swaps = len(samples), samples.index, []
+    if fit is None:
+        samples[["fits", "margin", "misfit"]] = "", np.nan, False
+        return pd.Series(np.nan, ids), pd.DataFrame(columns=[*SWAP_COLUMNS])
+    other = np.unique(codes[deep])[fit.subject]
+    samples["fits"] = subjects[_in_table(other, deep, n, len(subjects) - 1)]
+    samples["margin"] = _in_table(fit.margin, deep, n, np.nan)
+    samples["misfit"] = _in_table(fit.is_suspicious, deep, n, False)
     for row in np.flatnonzero(fit.partner >= 0).tolist() if fit.is_told_apart else ():
-        mate = int(fit.partner[row])
-        if row < mate:
-            of_pair = subjects[codes[deep[[row, mate]]]]
-            total = float(fit.margin[row] + fit.margin[mate])
-            found.append((ids[row], ids[mate], *of_pair, total))
-    swaps = pd.DataFrame(found, columns=[*SWAP_COLUMNS]).sort_values("margin", ascending=False)
-    return pd.Series(own, samples.index), swaps.reset_index(drop=True)
+        partner = int(fit.partner[row])
+        if row < partner:
+            first, second = deep[row], deep[partner]
+            margin = float(fit.margin[row] + fit.margin[partner])
+            labels = subjects[codes[first]], subjects[codes[second]]
+            swaps.append((ids[first], ids[second], *labels, margin))
+    frame = pd.DataFrame(swaps, columns=[*SWAP_COLUMNS]).sort_values("margin", ascending=False)
+    own = pd.Series(_in_table(fit.own, deep, n, np.nan), ids)
+    return own, frame.reset_index(drop=True)
 
 
 def _shifts(fit: SubjectFit, deep: Ints, codes: Ints, order: Ints) -> list[Ints]:
     """Runs of rows of the table that fit the subject of a neighbour in the sheet."""
-    place = np.full(len(codes), -1)
-    place[deep] = np.arange(len(deep))
-    within = place[order]
-    groups = _groups_of(codes[deep])
-    return [deep[run] for run in shifts(groups, fit, within[within >= 0])]
+    place = _in_table(np.arange(len(deep)), deep, len(codes), -1)[order]
+    runs = shifts(_groups_of(codes[deep]), fit, place[place >= 0])
+    return [deep[run] for run in runs]

@@ -73,9 +73,10 @@ class Subjects:
         ordered = likeness[self.by_group]
         lengths = np.diff(self.starts, append=len(ordered))
         total, number = np.zeros(self.number), np.zeros(self.number)
-        for _ in range(NEAREST):
+        available = lengths - (np.arange(self.number) == self.groups[row])
+        for place in range(NEAREST):
             best = np.maximum.reduceat(ordered, self.starts)
-            is_one = best >= 0
+            is_one = (best >= 0) & (2 * place < available)
             total[is_one] += best[is_one]
             number += is_one
             ordered = np.where(ordered == np.repeat(best, lengths), -1, ordered)

@@ -12,23 +12,27 @@ import aam
 from aam.api.samples import times_of
 from aam.cli import main
 from aam.errors import InputError
-from aam.predict.mixture import chance_of, discoveries
+from aam.predict.mixture import discoveries, stand_out
 from aam.report.samples import sample_lines
 from tests.refusals import refusal
 
 SUBJECTS, VISITS, FEATURES, READS = 24, 3, 600, 4000
 
 
-def study(seed, subjects=SUBJECTS, visits=VISITS):
-    """Counts of subjects whose features persist, and the subject of each sample."""
+def study(seed, subjects=SUBJECTS, visits=VISITS, change=0.2):
+    """Counts of subjects whose features persist, and the subject of each sample; `change` is the
+    part of the features that are drawn anew for each sample.
+    """
     rng = np.random.default_rng(seed)
     chance = np.clip(rng.beta(0.5, 3, FEATURES), 0.02, 0.9)
     rows = []
     for _ in range(subjects):
         lasting, size = rng.random(FEATURES) < chance, rng.normal(0, 1.5, FEATURES)
         for _ in range(visits):
-            there = np.where(rng.random(FEATURES) < 0.8, lasting, rng.random(FEATURES) < chance)
-            weight = there * np.exp(size + rng.normal(0, 0.7, FEATURES))
+            there = np.where(
+                rng.random(FEATURES) < 1 - change, lasting, rng.random(FEATURES) < chance
+            )
+            weight = there * np.exp(size + rng.normal(0, 3.5 * change, FEATURES))
             rows.append(rng.multinomial(READS, weight / weight.sum()))
     ids = [f"s{subject}.{visit}" for subject in range(subjects) for visit in range(visits)]
     table = pd.DataFrame(np.array(rows), ids, [f"OTU{n}" for n in range(FEATURES)])
@@ -97,9 +101,10 @@ def test_subjects_that_cannot_be_told_apart_and_unnamed_ones_are_said():
     check = aam.check_samples(table, groups)
     assert "subjects not told apart" in check.limits
     assert not check.samples["misfit"].any()
-    check = aam.check_samples(table)
-    assert "needs subjects" in check.limits
-    assert not check.samples["mixed"].any()
+    for change in (0.05, 0.1, 0.2):
+        check = aam.check_samples(study(3, change=change)[0])
+        assert ("needs subjects" in check.limits) == (change < 0.2)
+        assert not check.samples["mixed"].any()
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5])
@@ -175,14 +180,23 @@ def test_the_audit_needs_no_target_and_writes_every_sample(tmp_path, capfd):
     assert "--time-column day: 72 of 72 values" in capfd.readouterr().err
 
 
-def test_the_p_value_needs_a_gap_and_holds_whatever_the_number_of_sources():
+def test_a_source_must_stand_out_whatever_the_number_of_sources():
     rng = np.random.default_rng(0)
     few, many = (np.sort(rng.exponential(1, (400, n)))[:, :-5:-1] for n in (20, 2000))
     for evidence in (few, many):
-        assert not discoveries(chance_of(evidence)).any()
+        assert stand_out(evidence).mean() < 0.08
         evidence[:3, 0] += 40
-        assert discoveries(chance_of(evidence)).sum() == 3
-    assert not discoveries(chance_of(np.full((400, 4), 50.0))).any()
+        assert stand_out(evidence)[:3].all()
+    assert not stand_out(np.full((400, 4), 50.0)).any()
+
+
+def test_few_discoveries_are_made_by_chance():
+    chance = np.random.default_rng(0).random(400)
+    assert not discoveries(chance).any()
+    chance[5:8] = 1e-9
+    assert {5, 6, 7} <= {*discoveries(chance).nonzero()[0].tolist()}
+    assert discoveries(chance).sum() <= 5
+    assert not len(discoveries(np.zeros(0)))
 
 
 def test_suspicions_without_subjects_say_so():
