@@ -26,6 +26,9 @@ ALIGNMENT = 16
 
 BatchKind = TypeVar("BatchKind", bound="AnyBatch")
 
+# Type and shape of each tensor by name, in their order in a buffer.
+Layout = dict[str, tuple[torch.dtype, tuple[int, ...]]]
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -160,13 +163,25 @@ class AnyBatch:
         buffer = self.buffer(pinned=device.type == "cuda")
         return self.on(buffer.to(device, non_blocking=True))
 
+    def layout(self) -> Layout:
+        """Return type and shape of each tensor."""
+        return {name: (value.dtype, tuple(value.shape)) for name, value in self.tensors().items()}
+
     def _views(self, buffer: Tensor) -> dict[str, Any]:
         """Return the tensors as views of a buffer."""
-        views, at = {}, 0
-        for name, value in self.tensors().items():
-            views[name] = buffer[at : at + value.nbytes].view(value.dtype).view(value.shape)
-            at += _round_up(value.nbytes, ALIGNMENT)
-        return views
+        return views_of(buffer, self.layout())
+
+
+def views_of(buffer: Tensor, layout: Layout) -> dict[str, Any]:
+    """Return the tensors of a layout as views of a buffer of bytes, each at a multiple of
+    `ALIGNMENT`.
+    """
+    views, at = {}, 0
+    for name, (dtype, shape) in layout.items():
+        size = math.prod(shape) * dtype.itemsize
+        views[name] = buffer[at : at + size].view(dtype).view(shape)
+        at += _round_up(size, ALIGNMENT)
+    return views
 
 
 class BatchBytes(NamedTuple):
@@ -184,27 +199,21 @@ class BatchBytes(NamedTuple):
     """
 
     content: Tokens
-    layout: dict[str, tuple[torch.dtype, tuple[int, ...]]]
+    layout: Layout
     kind: type[AnyBatch]
     rest: dict[str, Any]
 
     @classmethod
     def of(cls, batch: AnyBatch) -> BatchBytes:
         """Pack a batch."""
-        tensors = batch.tensors()
-        layout = {name: (value.dtype, tuple(value.shape)) for name, value in tensors.items()}
+        layout = batch.layout()
         values = {item.name: getattr(batch, item.name) for item in fields(batch)}
-        rest = {name: value for name, value in values.items() if name not in tensors}
+        rest = {name: value for name, value in values.items() if name not in layout}
         return cls(batch.buffer().numpy(), layout, type(batch), rest)
 
     def batch(self) -> Any:
         """Return the batch, whose tensors share one buffer."""
-        buffer, at = torch.from_numpy(self.content), 0
-        tensors: dict[str, Any] = {}
-        for name, (dtype, shape) in self.layout.items():
-            size = math.prod(shape) * dtype.itemsize
-            tensors[name] = buffer[at : at + size].view(dtype).view(shape)
-            at += _round_up(size, ALIGNMENT)
+        tensors = views_of(torch.from_numpy(self.content), self.layout)
         return self.kind(**tensors, **self.rest)
 
 
@@ -397,6 +406,41 @@ def fit_capacities(
     return Capacities(tuple(bins), tuple(pairs), length)
 
 
+class SlotPlaces(NamedTuple):
+    """Where the T slots of bins lie in arrays [B, S] of a batch.
+
+    Attributes
+    ----------
+    sample, place : int64 [T]
+        The sample of each slot, also a dummy, and its place among the ASVs of the sample.
+    is_dummy : bool [T]
+        Slots that the batch does not have.
+    starts : int64 [dummies]
+        First slot of each dummy sample.
+    """
+
+    sample: Int64[Tensor, " T"]
+    place: Int64[Tensor, " T"]
+    is_dummy: Bool[Tensor, " T"]
+    starts: Int64[Tensor, " dummies"]
+
+    def flat(self, values: Tensor, empty: float) -> Tensor:
+        """Return values [B, S] of samples as [T], `empty` in dummy slots."""
+        last = values.shape[0] - 1
+        return values[self.sample.clamp(max=last), self.place].masked_fill(self.is_dummy, empty)
+
+
+def slot_places(bins: Bins, counts: Tensor) -> SlotPlaces:
+    """Return where the slots of `bins` lie in the `counts` [B, S] of a batch."""
+    slots = np.concatenate([np.full(samples, number) for samples, number in bins])
+    starts, (samples, width) = np.cumsum(slots) - slots, counts.shape
+    sample = np.repeat(np.arange(len(slots)), slots)
+    place = np.arange(len(sample)) - starts[sample]
+    is_dummy = (sample >= samples) | (place >= width)
+    arrays = (sample, np.minimum(place, width - 1), is_dummy, starts[samples:])
+    return SlotPlaces(*(torch.from_numpy(array).to(counts.device) for array in arrays))
+
+
 def pad_batch(
     batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
 ) -> PaddedBatch:
@@ -408,41 +452,25 @@ def pad_batch(
         bins, length = exact_bins(batch.sizes), batch.tokens.shape[1]
     else:
         bins, length = capacities.bins, capacities.length
-    slots = np.concatenate([np.full(samples, number) for samples, number in bins])
-    starts, (real, width) = np.cumsum(slots) - slots, batch.counts.shape
-    row = np.repeat(np.arange(len(slots)), slots)
-    place = np.arange(len(row)) - starts[row]
-    arrays = row, np.minimum(place, width - 1), (row >= real) | (place >= width), starts[real:]
-    at, into, is_new, dummies = (torch.from_numpy(a).to(batch.counts.device) for a in arrays)
-
-    def flat(values: Tensor, empty: float) -> Tensor:
-        """Return values [B, S] in the flat buffer [T], `empty` in new slots."""
-        return values[at.clamp(max=real - 1), into].masked_fill(is_new, empty)
-
+    slots = slot_places(bins, batch.counts)
+    counts = slots.flat(batch.counts, 0.0)
+    # A dummy sample has one read.
+    counts[slots.starts] = 1.0
     hidden = None if masks is None else masks.counts
-    counts = flat(batch.counts, 0.0)
-    counts[dummies] = 1.0
     tokens, bases = _tokens(batch, masks, bucket, length)
-    dummy_count, distance = len(slots) - real, batch.distance
-    if distance is not None and dummy_count:
-        distance = torch.nn.functional.pad(
-            distance, (0, dummy_count, 0, dummy_count), value=torch.nan
-        )
-    sample_tensors = {
-        name: _with_dummies(getattr(batch, name), dummy_count, empty)
-        for name, empty in EMPTY.items()
-    }
+    dummies, distance = len(slots.starts), batch.distance
+    if distance is not None and dummies:
+        distance = torch.nn.functional.pad(distance, (0, dummies, 0, dummies), value=torch.nan)
+    dummy_asvs = 0 if bucket is None else bucket[0] - len(batch.tokens)
     return PaddedBatch(
         tokens=tokens,
-        asv=flat(batch.asv, 0.0),
-        row=at,
+        asv=slots.flat(batch.asv, 0.0),
+        row=slots.sample,
         counts=counts,
-        hidden=None if hidden is None else flat(hidden, 0.0),
+        hidden=None if hidden is None else slots.flat(hidden, 0.0),
         bases=bases,
         distance=distance,
-        column=_with_dummies(
-            batch.column, 0 if bucket is None else bucket[0] - len(batch.tokens), 0.0
-        ),
+        column=_with_dummies(batch.column, dummy_asvs, 0.0),
         copied=_masked_columns(batch, masks),
         pairs=batch.pairs,
         bins=bins,
@@ -450,7 +478,10 @@ def pad_batch(
         has_short_asvs=batch.has_short_asvs if bucket is None else bool((tokens == 0).any()),
         ranks=batch.ranks,
         sample_ids=batch.sample_ids,
-        **sample_tensors,
+        **{
+            name: _with_dummies(getattr(batch, name), dummies, empty)
+            for name, empty in EMPTY.items()
+        },
     )
 
 

@@ -136,42 +136,56 @@ def collate(
         stretch of them; with `Collation.encodes_own` those of its own samples, and the tokens of
         all of them.
     """
-    names = study.table.sample_ids
     rows, read, full = _sorted_by_size(study, parts, rarefied)
     if collation.encodes_own and len(parts) > 1:
         columns, owned, ranks = _asvs_of_rank(study, parts, read, rank)
     else:
         (columns, ranks), owned = _stretches(study, parts, read, rank), None
-    rank_samples, encoded = ranks.rank_samples, columns[ranks.rank_asvs]
-    longest = (
-        int(study.lengths[encoded if len(encoded) else columns].max()) if collation.tokens else 0
-    )
-    asv, counts = _slot_arrays(columns, read[rank_samples])
-    column = torch.from_numpy(columns.astype(np.int64))
-    distance = None
-    if collation.distances:
-        distance = distances_of(
-            study, matrix_of(full, len(study.table.feature_ids)), rows, rank_samples
-        )
+    rank_rows, samples = rows[ranks.rank_samples], read[ranks.rank_samples]
+    asv, counts = _slot_arrays(columns, samples)
+    columns_by_sample = [columns for columns, _ in samples]
+    distances = _distance_fields(study, full, rows, ranks) if collation.distances else {}
     return Batch(
-        tokens=study.tokens[torch.from_numpy(encoded.astype(np.int64)), :longest],
         asv=asv,
         counts=counts,
-        column=column,
-        key=asv_keys(study.tokens[column]) if collation.tokens else None,
+        column=torch.from_numpy(columns.astype(np.int64)),
         owned=owned,
-        reference=study.sample_input
-        and study.sample_input([columns for columns, _ in read[rank_samples]]),
-        sizes=tuple(len(columns) for columns, _ in read[rank_samples]),
-        has_short_asvs=bool(collation.tokens and (study.lengths[encoded] < longest).any()),
-        sample_ids=tuple(names[row] for row in rows[rank_samples]),
+        reference=study.sample_input and study.sample_input(columns_by_sample),
+        sizes=tuple(map(len, columns_by_sample)),
+        sample_ids=tuple(study.table.sample_ids[row] for row in rank_rows),
         ranks=ranks,
-        **_labels(study, rows[rank_samples], epoch, collation.covariate_dropout),
-        distance=distance,
-        pairs=None
-        if distance is None or not ranks.rows
-        else _half_pairs(distance, ranks.first_sample),
+        **_token_fields(study, columns, columns[ranks.rank_asvs], collation.tokens),
+        **distances,
+        **_labels(study, rank_rows, epoch, collation.covariate_dropout),
     )
+
+
+def _token_fields(
+    study: Study, columns: Integers, encoded: Integers, with_tokens: bool
+) -> dict[str, Any]:
+    """Return the tokens of the ASVs that this rank encodes, and the keys of all; tokens are cut
+    to the longest ASV, and to nothing without `with_tokens`.
+    """
+    rows = torch.from_numpy(encoded.astype(np.int64))
+    if not with_tokens:
+        return {"tokens": study.tokens[rows, :0]}
+    longest = int(study.lengths[encoded if len(encoded) else columns].max())
+    return {
+        "tokens": study.tokens[rows, :longest],
+        "key": asv_keys(study.tokens[torch.from_numpy(columns.astype(np.int64))]),
+        "has_short_asvs": bool((study.lengths[encoded] < longest).any()),
+    }
+
+
+def _distance_fields(
+    study: Study, reads: Sequence[RarefiedRow], rows: Rows, ranks: Ranks
+) -> dict[str, Any]:
+    """Return the distances of the samples of this rank, and half the number of its pairs."""
+    counts = matrix_of(reads, len(study.table.feature_ids))
+    distance = distances_of(study, counts, rows, ranks.rank_samples)
+    if distance is None or not ranks.rows:
+        return {"distance": distance}
+    return {"distance": distance, "pairs": _half_pairs(distance, ranks.first_sample)}
 
 
 def _stretches(

@@ -272,7 +272,7 @@ def _effects_of(
     weight, removed = variants["weight"].to_numpy(), variants["after"].to_numpy() == 0
     carriers = place @ reads.sign().astype(np.float64)
 
-    def placed(values: Floats, chosen: Bools | slice = slice(None)) -> Matrix:
+    def as_matrix(values: Floats, chosen: Bools | slice = slice(None)) -> Matrix:
         places = (sample[chosen], column[chosen])
         return place @ sparse.csr_matrix((values[chosen], places), shape=reads.shape)
 
@@ -290,8 +290,8 @@ def _effects_of(
                 truth=target_truth,
                 prediction=place @ base,
                 carriers=carriers,
-                losses=placed(weight * rise),
-                effects=tuple(placed(change[:, k], removed) for k in output_columns(spec)),
+                losses=as_matrix(weight * rise),
+                effects=tuple(as_matrix(change[:, k], removed) for k in output_columns(spec)),
                 attention=attention,
             )
         )
