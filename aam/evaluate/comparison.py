@@ -138,9 +138,9 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
 
     If they are equally good, swapping model and baseline in any of the groups gives as likely a
     difference. All swaps are tried up to `EXACT_GROUPS` groups, else `RANDOM_SWAPS` random ones. A
-    swap whose metric is undefined counts as one at least as large as what was seen. Under
-    cross-validation what was seen counts for less, because the models of the folds share samples
-    (`intervals.FOLD_INFLATION`). NaN below `LEAST_GROUPS` groups.
+    swap whose metric is undefined counts as one at least as large as the observed one. Under
+    cross-validation the observed difference counts for less, because the models of the folds share
+    samples (`intervals.FOLD_INFLATION`). NaN below `LEAST_GROUPS` groups.
 
     Parameters
     ----------
@@ -158,8 +158,8 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
     differences = np.abs(differences_of(predictions, other, group, _signs(groups, seed)))
     if np.isnan(differences[0]):
         return math.nan
-    seen = differences[0] / inflation_of_difference(predictions)
-    least = seen - SUM_ROUNDING * np.nanmax(differences)
+    observed = differences[0] / inflation_of_difference(predictions)
+    least = observed - SUM_ROUNDING * np.nanmax(differences)
     return float(np.mean(np.isnan(differences) | (differences >= least)))
 
 
@@ -217,14 +217,14 @@ def permutation_p(predictions: TargetPredictions, seed: int, repeats: int = PERM
         part = fold == level
         score[part] = rankdata(predictions.predicted[part, 1]) / (part.sum() + 1) - 0.5
     unit, label, block = _exchangeable(truth, fold, group)
-    of_unit = np.bincount(unit, score)
+    unit_scores = np.bincount(unit, score)
     random, sums, at_once = generator(seed, "chance"), [], max(1, WEIGHTS_AT_ONCE // size)
     for start in range(0, repeats, at_once):
         keys = block + random.random((min(at_once, repeats - start), len(block)))
-        sums.append(label[np.argsort(keys, axis=1)] @ of_unit)
-    drawn = np.concatenate(sums)
-    seen = (float(label @ of_unit) - drawn.mean()) / inflation_of_difference(predictions)
-    return float((1 + np.sum(drawn - drawn.mean() >= seen - SUM_ROUNDING)) / (1 + repeats))
+        sums.append(label[np.argsort(keys, axis=1)] @ unit_scores)
+    permuted, observed = np.concatenate(sums), float(label @ unit_scores)
+    excess = (observed - permuted.mean()) / inflation_of_difference(predictions)
+    return float((1 + np.sum(permuted - permuted.mean() >= excess - SUM_ROUNDING)) / (1 + repeats))
 
 
 # --- comparisons -------------------------------------------------------------------------------
@@ -309,35 +309,36 @@ def _compare(
     baseline: Baseline,
     seed: int,
     repeats: int,
-    known: dict[bytes, dict[str, Array]],
+    resampled: dict[bytes, dict[str, Array]],
 ) -> Comparison | None:
     """Return one comparison; none where the two predict no sample in common.
 
-    `known` keeps the resampled metrics of the model by the samples that they are of.
+    `resampled` keeps the resampled metrics of the model by the samples that they are of.
     """
     key, constant = headline(predictions.labels), baseline.constant
     in_both = predictions.has_both & metrics.has_prediction(baseline.predicted)
     if not in_both.any():
         return None
-    part, other = predictions.at(in_both), baseline.predicted[in_both]
-    if (samples := in_both.tobytes()) not in known:
-        known[samples] = intervals.resample_metrics(part, seed, repeats)
-    of_model = known[samples]
-    baseline_part = replace(part, predicted=other)
-    of_baseline = intervals.resample_metrics(baseline_part, seed, repeats)
+    part, predicted = predictions.at(in_both), baseline.predicted[in_both]
+    if (samples := in_both.tobytes()) not in resampled:
+        resampled[samples] = intervals.resample_metrics(part, seed, repeats)
+    model_metrics = resampled[samples]
+    baseline_part = replace(part, predicted=predicted)
+    baseline_metrics = intervals.resample_metrics(baseline_part, seed, repeats)
     inflation = inflation_of_difference(part)
-    found = intervals.intervals(baseline_part, of_baseline, seed)
-    paired = intervals.interval(of_model[key] - of_baseline[key], part.group_count, inflation)
+    baseline_intervals = intervals.intervals(baseline_part, baseline_metrics, seed)
+    differences = model_metrics[key] - baseline_metrics[key]
+    difference = intervals.interval(differences, part.group_count, inflation)
     if constant:
-        p = _p_of_gain(part, other, paired.value, seed)
+        p = _p_of_gain(part, predicted, difference.value, seed)
     else:
-        p = paired_p(part, other, key, seed)
+        p = paired_p(part, predicted, key, seed)
     if constant and key == "auroc":
         # A constant's AUROC is known, so that the difference is as sure as the model's AUROC.
-        of_key = intervals.intervals(part, {key: of_model[key]}, seed)[key]
-        start = found[key].value
-        found[key] = Interval(start)
-        paired = Interval(paired.value, of_key.low - start, of_key.high - start)
+        model = intervals.intervals(part, {key: model_metrics[key]}, seed)[key]
+        chance = baseline_intervals[key].value
+        baseline_intervals[key] = Interval(chance)
+        difference = Interval(difference.value, model.low - chance, model.high - chance)
     return Comparison(
         name=baseline.name,
         trivial=baseline.trivial,
@@ -345,9 +346,9 @@ def _compare(
         samples=int(in_both.sum()),
         groups=part.group_count,
         key=key,
-        metrics=found,
-        model={name: float(values[0]) for name, values in of_model.items()},
-        difference=paired,
+        metrics=baseline_intervals,
+        model={name: float(values[0]) for name, values in model_metrics.items()},
+        difference=difference,
         p=p,
     )
 
@@ -360,13 +361,13 @@ def compare_with_baselines(
 
     A baseline that predicts none of the samples is left out.
     """
-    known: dict[bytes, dict[str, Array]] = {}
-    compared = [_compare(predictions, baseline, seed, repeats, known) for baseline in baselines]
-    found = [comparison for comparison in compared if comparison is not None]
-    corrected = holm([math.nan if each.constant else each.p for each in found])
+    resampled: dict[bytes, dict[str, Array]] = {}
+    results = [_compare(predictions, baseline, seed, repeats, resampled) for baseline in baselines]
+    comparisons = [comparison for comparison in results if comparison is not None]
+    corrected = holm([math.nan if each.constant else each.p for each in comparisons])
     return tuple(
         replace(comparison, corrected_p=comparison.p if comparison.constant else p)
-        for comparison, p in zip(found, corrected, strict=True)
+        for comparison, p in zip(comparisons, corrected, strict=True)
     )
 
 
@@ -377,9 +378,9 @@ def tests_corrected_for(comparisons: Sequence[Comparison]) -> int:
 
 def full_baselines(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Baselines that predict the most samples, the one with the best headline metric first."""
-    known = [comparison for comparison in comparisons if not math.isnan(comparison.loss())]
-    most = max((comparison.samples for comparison in known), default=0)
-    return sorted((full for full in known if full.samples == most), key=Comparison.loss)
+    scored = [comparison for comparison in comparisons if not math.isnan(comparison.loss())]
+    most = max((comparison.samples for comparison in scored), default=0)
+    return sorted((full for full in scored if full.samples == most), key=Comparison.loss)
 
 
 def share_of_gain(comparison: Comparison, constant: Comparison) -> float:

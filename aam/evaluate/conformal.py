@@ -183,13 +183,13 @@ def conformal_coverage(
     """
     if predictions.limits is None:
         return {}
-    known = predictions.at(predictions.has_both & np.isfinite(predictions.limits).all(axis=1))
-    if not len(known.truth):
+    complete = predictions.at(predictions.has_both & np.isfinite(predictions.limits).all(axis=1))
+    if not len(complete.truth):
         return {}
-    inside = replace(known, predicted=np.asarray(known.limits))
+    as_limits = replace(complete, predicted=np.asarray(complete.limits))
     measure = metrics.weighted_interval_metrics
-    resampled = intervals.resample_metrics(inside, seed, repeats, measure)
-    return intervals.intervals(inside, resampled, seed)
+    resampled = intervals.resample_metrics(as_limits, seed, repeats, measure)
+    return intervals.intervals(as_limits, resampled, seed)
 
 
 def with_conformal_intervals(
@@ -204,57 +204,58 @@ def with_conformal_intervals(
     or if the other folds have fewer than `LEAST_GROUPS_IN_PART`. Limits are cut at 0 if no value
     that they are fitted on is negative.
     """
-    fitted = {}
+    conformal = {}
     for spec in table.specs:
         if spec.kind != "numeric":
             continue
         predictions = target_predictions(table, spec, metadata, columns)
-        known, unit = predictions.complete(), ("held-out group", "")
-        if known.batches_held_out_whole:
-            known, unit = replace(known, groups=known.batch), ("value", f" of {columns.batch}")
-        fit = Conformal.fit(known, floor=_floor(spec, known))
-        limits = None if fit is None else _held_out_limits(known, seed, spec)
+        complete, unit = predictions.complete(), ("held-out group", "")
+        if complete.batches_held_out_whole:
+            complete = replace(complete, groups=complete.batch)
+            unit = "value", f" of {columns.batch}"
+        fit = Conformal.fit(complete, floor=_floor(spec, complete))
+        limits = None if fit is None else _held_out_limits(complete, seed, spec)
         if limits is None or fit is None:
             log.warning(
                 f"{spec.name}: no {100 * CONFORMAL_LEVEL:.0f} % intervals, "
-                f"{too_few(known.group_count, *unit)}: {CONFORMAL_GROUPS} are needed, and "
+                f"{too_few(complete.group_count, *unit)}: {CONFORMAL_GROUPS} are needed, and "
                 f"{LEAST_GROUPS_IN_PART} outside of each fold"
             )
             continue
-        of_all = np.full((len(table.sample_ids), 2), math.nan)
-        of_all[predictions.has_both] = limits
-        table, fitted[spec.name] = table.with_limits(spec.name, of_all), fit
-    return table, fitted
+        limits_of_table = np.full((len(table.sample_ids), 2), math.nan)
+        limits_of_table[predictions.has_both] = limits
+        table, conformal[spec.name] = table.with_limits(spec.name, limits_of_table), fit
+    return table, conformal
 
 
-def _floor(spec: TargetSpec, known: TargetPredictions) -> float | None:
+def _floor(spec: TargetSpec, complete: TargetPredictions) -> float | None:
     """Lower bound of limits: 0 if no value of training, and no value that they are fitted on, is
     negative.
     """
     # The bounds of several folds are of all their training samples, those held out of one among
     # them.
-    trained = spec.bounds[0] if spec.bounds is not None and known.fold is None else 0.0
-    lowest = min(trained, float(known.truth.min(initial=0.0)))
+    trained = spec.bounds[0] if spec.bounds is not None and complete.fold is None else 0.0
+    lowest = min(trained, float(complete.truth.min(initial=0.0)))
     return None if lowest < 0 else 0.0
 
 
-def _held_out_limits(known: TargetPredictions, seed: int, spec: TargetSpec) -> Array | None:
+def _held_out_limits(complete: TargetPredictions, seed: int, spec: TargetSpec) -> Array | None:
     """Return limits [N, 2] of each sample's interval, fitted on the samples of other folds, or of
     other fifths of the groups; none where these are too few groups.
     """
-    parts, limits = known.fold, np.empty((len(known.truth), 2))
+    parts, limits = complete.fold, np.empty((len(complete.truth), 2))
     if parts is None:
-        groups = None if known.groups is None else known.groups.tolist()
-        split = kfold(known.sample_ids, PARTS, groups, seed=seed)[0]
+        groups = None if complete.groups is None else complete.groups.tolist()
+        split = kfold(complete.sample_ids, PARTS, groups, seed=seed)[0]
         part_of = dict(zip(split.sample_ids, split.folds, strict=True))
-        parts = np.array([part_of[name] for name in known.sample_ids])
+        parts = np.array([part_of[name] for name in complete.sample_ids])
     for part in np.unique(parts):
         inside = parts == part
-        others = known.at(~inside)
-        fitted = Conformal.fit(others, LEAST_GROUPS_IN_PART, _floor(spec, others))
-        if fitted is None:
+        others = complete.at(~inside)
+        conformal = Conformal.fit(others, LEAST_GROUPS_IN_PART, _floor(spec, others))
+        if conformal is None:
             return None
-        limits[inside] = fitted.limits(known.predicted[inside])
+        limits[inside] = conformal.limits(complete.predicted[inside])
     return limits
 
 

@@ -250,16 +250,16 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     the rarer one. Groups of several classes may be right or wrong as a whole, which few errors do
     not show: what is more than the number of groups counts by its root.
     """
-    whole = effective_groups(groups)
+    total = effective_groups(groups)
     if name == "coverage" or not len(truth):
-        return whole
+        return total
     levels, counts = np.unique(truth, return_counts=True)
-    of_classes = np.array([effective_groups(groups[truth == level]) for level in levels])
+    class_groups = np.array([effective_groups(groups[truth == level]) for level in levels])
     if name == "auprc" and len(levels) <= 2:
-        return float(of_classes.min())
+        return float(class_groups.min())
     weights = counts / len(truth) if name == "accuracy" else np.full(len(levels), 1 / len(levels))
-    trials = float(1 / (weights**2 / of_classes).sum())
-    return min(trials, math.sqrt(trials * whole))
+    trials = float(1 / (weights**2 / class_groups).sum())
+    return min(trials, math.sqrt(trials * total))
 
 
 def share_interval(
@@ -276,15 +276,15 @@ def share_interval(
     interval.
     """
     share, drawn, tail = float(values[0]), _defined(values), (1 - INTERVAL_LEVEL) / 2
-    few = min(units, groups)
-    if not len(drawn) or math.isnan(share) or few < LEAST_UNITS:
+    smallest = min(units, groups)
+    if not len(drawn) or math.isnan(share) or smallest < LEAST_UNITS:
         return Interval(share)
     middle = (units * share + 1) / (units + 2)
     added = units * (share - middle) ** 2 + middle**2 + (1 - middle) ** 2
     variance = (units**2 * float(np.var(drawn)) + added) / (units + 2) ** 2
     size = float(np.clip(middle * (1 - middle) / variance - 2, 1, samples)) / inflation**2
     if samples > 1:
-        size *= float(stdtrit(samples - 1, tail) / stdtrit(few - 1, tail)) ** 2
+        size *= float(stdtrit(samples - 1, tail) / stdtrit(smallest - 1, tail)) ** 2
     right, wrong = share * size, (1 - share) * size
     low = float(betaincinv(right, wrong + 1, tail)) if right > 0 else 0.0
     high = float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0
@@ -306,10 +306,10 @@ def rough(predictions: TargetPredictions) -> str:
     if (count := units.nunique()) < FEW_GROUPS:
         return f"{count} groups only"
     if predictions.labels:
-        of_class = units.groupby(predictions.truth).nunique()
-        rarest, few = predictions.labels[int(of_class.idxmin())], int(of_class.min())
-        if few < FEW_IN_A_CLASS:
-            return f"{few} group{'s' if few > 1 else ''} of the class {rarest!r} only"
+        class_groups = units.groupby(predictions.truth).nunique()
+        rarest, count = predictions.labels[int(class_groups.idxmin())], int(class_groups.min())
+        if count < FEW_IN_A_CLASS:
+            return f"{count} group{'s' if count > 1 else ''} of the class {rarest!r} only"
     largest = float(units.value_counts(normalize=True).max())
     above = f"one group above all, which has {100 * largest:.0f} % of the samples"
     return above if largest > LARGEST_SHARE else ""
@@ -340,10 +340,11 @@ def intervals(
             # rise.
             rise = values[1:].mean() - values[0]
             values = np.append(values[0], np.maximum(values[1:] - rise, 0.0))
-        found = interval(values, predictions.group_count, inflation)
+        limits = interval(values, predictions.group_count, inflation)
         if name in RANKING:
-            found = Interval(found.value, *np.clip([found.low, found.high], -1.0, 1.0).tolist())
-        result[name] = found
+            low, high = np.clip([limits.low, limits.high], -1.0, 1.0).tolist()
+            limits = Interval(limits.value, low, high)
+        result[name] = limits
     return result
 
 
@@ -351,8 +352,8 @@ def metrics_with_intervals(
     predictions: TargetPredictions, seed: int, repeats: int = 1000
 ) -> MetricIntervals:
     """Return the metrics of all samples that have a truth and a prediction, with intervals."""
-    known = predictions.complete()
-    return intervals(known, resample_metrics(known, seed, repeats), seed)
+    complete = predictions.complete()
+    return intervals(complete, resample_metrics(complete, seed, repeats), seed)
 
 
 def metrics_by_level(
@@ -365,14 +366,14 @@ def metrics_by_level(
     A batch that is one group and was held out whole has limits over its samples.
     """
     result, is_batch = {}, levels is predictions.batch
-    whole = is_batch and predictions.complete().batches_held_out_whole
+    is_new_batch = is_batch and predictions.complete().batches_held_out_whole
     for level in sorted_levels(levels):
         part = predictions.at(levels == level).complete()
-        if whole and part.group_count == 1:
+        if is_new_batch and part.group_count == 1:
             part = replace(part, groups=None)
-        few = effective_groups(part.resampling_units) < LEAST_GROUPS
-        found = metrics_with_intervals(part, seed, 0 if few else repeats)
-        result[str(level)] = len(part.truth), found
+        has_few_groups = effective_groups(part.resampling_units) < LEAST_GROUPS
+        metrics = metrics_with_intervals(part, seed, 0 if has_few_groups else repeats)
+        result[str(level)] = len(part.truth), metrics
     return result
 
 

@@ -219,9 +219,9 @@ def by_fold(measure: Measure, fold: Array | None) -> Measure:
         inside = [measure(truth[part], predicted[part], weights[:, part]) for part in parts]
         sizes = np.stack([weights[:, part].sum(axis=1) for part in parts])
         for name in (name for name in RANKING if name in result):
-            of_folds = np.stack([metrics[name] for metrics in inside])
-            defined = ~np.isnan(of_folds)
-            total = np.where(defined, of_folds * sizes, 0.0).sum(axis=0)
+            fold_metrics = np.stack([metrics[name] for metrics in inside])
+            defined = ~np.isnan(fold_metrics)
+            total = np.where(defined, fold_metrics * sizes, 0.0).sum(axis=0)
             result[name] = _share(total, (defined * sizes).sum(axis=0))
         return result
 

@@ -141,10 +141,13 @@ def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable
     specs, absent = [], dict[str, float]()
     for versions in zip(*(table.specs for table in tables), strict=True):
         union = {label for version in versions for label in version.labels}
-        whole = (version.labels for version in versions if set(version.labels) == union)
-        known = [version.bounds for version in versions if version.bounds is not None]
-        bounds = (min(low for low, _ in known), max(high for _, high in known)) if known else None
-        spec = replace(versions[0], labels=next(whole, tuple(sorted(union))), bounds=bounds)
+        complete = (version.labels for version in versions if set(version.labels) == union)
+        labels = next(complete, tuple(sorted(union)))
+        ranges = [version.bounds for version in versions if version.bounds is not None]
+        bounds = None
+        if ranges:
+            bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
+        spec = replace(versions[0], labels=labels, bounds=bounds)
         specs.append(spec)
         absent |= dict.fromkeys(_columns(spec) if spec.labels else [], 0.0)
     made = []
@@ -175,8 +178,8 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
             columns[name] = first
         elif all(name in table.frame for table in tables):
             power = 2 if str(name).endswith(f".{RAREFACTIONS}") else 1
-            of_models = np.stack([table.frame[name].to_numpy() ** power for table in tables])
-            columns[name] = of_models.mean(axis=0) ** (1 / power)
+            powers = np.stack([table.frame[name].to_numpy() ** power for table in tables])
+            columns[name] = powers.mean(axis=0) ** (1 / power)
     for spec in tables[0].specs:
         if spec.kind == "numeric":
             values = [table.frame[spec.name] for table in tables]
@@ -245,8 +248,8 @@ def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
             derived.add(name)
         # Target and label may both hold "=": the target is the shortest column that begins the
         # name.
-        if of_label := [other for other in header if name.startswith(f"{other}=")]:
-            target = min(of_label, key=len)
+        if targets := [other for other in header if name.startswith(f"{other}=")]:
+            target = min(targets, key=len)
             labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
             derived.add(name)
     names = [name for name in header if name not in derived]
@@ -303,16 +306,16 @@ def _impossible(table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame) -
             & (np.abs(values) > LARGEST_PREDICTION),
             "a lower limit above the upper one": low > high,
         }
-    known = np.isfinite(values).all(axis=1)
+    has_values = np.isfinite(values).all(axis=1)
     outside = (values < -SHARE_ROUNDING) | (values > 1 + SHARE_ROUNDING)
     no_shares = outside.any(axis=1) | (np.abs(values.sum(axis=1) - 1) > SHARE_ROUNDING)
-    named = (cells[spec.name] != "").to_numpy()
+    has_label = (cells[spec.name] != "").to_numpy()
     column = pd.Index(spec.labels).get_indexer(cells[spec.name])
-    of_label = values[np.arange(len(column)), column]
-    disagrees = (column < 0) | (of_label < values.max(axis=1) - SHARE_ROUNDING)
+    label_share = values[np.arange(len(column)), column]
+    disagrees = (column < 0) | (label_share < values.max(axis=1) - SHARE_ROUNDING)
     return {
-        "probabilities that are no numbers from 0 to 1 with a sum of 1": known & no_shares,
-        "a label that has not the largest probability": known & named & disagrees,
+        "probabilities that are no numbers from 0 to 1 with a sum of 1": has_values & no_shares,
+        "a label that has not the largest probability": has_values & has_label & disagrees,
         "infinite probabilities": np.isinf(values).any(axis=1),
     }
 

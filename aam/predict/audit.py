@@ -274,8 +274,8 @@ def _judgements(
             random, split = design.scores(column)
             danger = design.danger(column, random, split)
         if danger in ("", "prevented") and column.name != design.group:
-            of_parts = [(*design.scores(part), part.name) for part in column.parts]
-            alarms = [scores for scores in of_parts if scores[1].alarms]
+            part_scores = [(*design.scores(part), part.name) for part in column.parts]
+            alarms = [scores for scores in part_scores if scores[1].alarms]
             if alarms:
                 random, split, part = max(alarms, key=lambda scores: scores[1].gain)
                 danger = "part"

@@ -167,8 +167,8 @@ def _part(name: str, pieces: Sequence[str | None], column: Column) -> Column | N
     )
     has_numbers = np.isfinite(numbers).sum() >= 0.9 * max(len(values) - values.count(None), 1)
     part = make_column(name, values, "number" if has_numbers else "category", numbers)
-    few = part.is_repeated and part.levels <= MOST_LEVELS
-    return part if part.varies and (few or has_numbers) else None
+    has_few_levels = part.is_repeated and part.levels <= MOST_LEVELS
+    return part if part.varies and (has_few_levels or has_numbers) else None
 
 
 def _parts_of_names(column: Column) -> list[Column]:

@@ -115,10 +115,10 @@ def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
         away = np.abs(truth[:, 0] - np.median(truth))
         guess = max(float(away.mean()), 1e-12)
         saved = away - np.abs(truth[:, 0] - predicted[:, 0])
-        of_units = np.bincount(units, saved) / np.bincount(units)
-        spread = of_units.std(ddof=1) if len(of_units) > 1 else np.inf
+        unit_gains = np.bincount(units, saved) / np.bincount(units)
+        spread = unit_gains.std(ddof=1) if len(unit_gains) > 1 else np.inf
         gain = float(saved.mean()) / guess
-        low = gain - z * spread / len(of_units) ** 0.5 / guess
+        low = gain - z * spread / len(unit_gains) ** 0.5 / guess
         return Score(guess * (1 - gain), gain, low)
     areas = []
     for positive, class_score in zip(truth.T > 0, predicted.T, strict=True):
@@ -204,9 +204,9 @@ def _order_agrees(codes: Ints, target: Floats, folds: Sequence[Fold]) -> bool:
     rows = np.flatnonzero(np.isfinite(medians) & np.isfinite(target) & (codes >= 0))
     if len(rows) < 0.8 * len(codes) or len(np.unique(codes[rows])) < 2:
         return False
-    of_level, of_target = medians[rows], target[rows]
-    apart = np.sign(of_level[:, None] - of_level) * (codes[rows][:, None] != codes[rows])
-    agreed = apart * np.sign(of_target[:, None] - of_target)
+    level_medians, values = medians[rows], target[rows]
+    apart = np.sign(level_medians[:, None] - level_medians) * (codes[rows][:, None] != codes[rows])
+    agreed = apart * np.sign(values[:, None] - values)
     return float((agreed > 0).sum()) >= SAME_ORDER * float((apart != 0).sum()) > 0
 
 

@@ -23,16 +23,16 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import Task
-from aam.predict.blend import DEFAULT_MEMBERS, make_blend
+from aam.predict.blend import DEFAULT_MEMBERS, Blend, make_blend
 from aam.predict.out_of_fold import Fold
-from aam.typing import Array
+from aam.typing import Array, Floats, Rows
 
 # Shares of the training groups, and how often each is drawn.
 DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
 
 # Minimum number of groups of a share, and of a class if a group has one class; minimum number of
 # shares of a power law.
-LEAST_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
+LEAST_CURVE_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
 
 REPEATS, CURVE_PASSES = 400, 3
 
@@ -117,40 +117,49 @@ def _possible(limits: Interval, metric: str) -> Interval:
     return Interval(limits.value, float(low), float(high))
 
 
-def _drawn_groups(task: Task, train: Array, share: float, seed: int, draw: int) -> Array | None:
+def _drawn_groups(task: Task, train: Rows, share: float, seed: int, draw: int) -> Rows | None:
     """Training samples [n] of a share of the groups of a fold; None if these are too few.
 
     The smaller share of a draw is part of the larger one. Classes keep their shares if each group
     has one class.
     """
     truth = task.truth[train]
-    names, first, unit = np.unique(task.units[train], return_index=True, return_inverse=True)
-    stratum = np.zeros(len(names), np.int64)
-    if task.labels and (truth == truth[first][unit]).all():
+    groups, first, group = np.unique(task.units[train], return_index=True, return_inverse=True)
+    stratum = np.zeros(len(groups), np.int64)
+    if task.labels and (truth == truth[first][group]).all():
         stratum = truth[first]
-    order = generator(seed, "learning curve", draw).permutation(len(names))
-    kept, counts = np.zeros(len(names), bool), []
+    order = generator(seed, "learning curve", draw).permutation(len(groups))
+    kept, counts = np.zeros(len(groups), bool), []
     for level in np.unique(stratum):
         inside = order[stratum[order] == level]
         counts.append(round(share * len(inside)))
         kept[inside[: counts[-1]]] = True
-    if sum(counts) < LEAST_GROUPS or min(counts) < LEAST_OF_CLASS:
+    if sum(counts) < LEAST_CURVE_GROUPS or min(counts) < LEAST_OF_CLASS:
         return None
-    rows = train[kept[unit]]
+    rows = train[kept[group]]
     return rows if len(np.unique(task.truth[rows])) > 1 else None
 
 
-def _drawn_task(task: Task, share: float, seed: int, draw: int) -> tuple[list[int], Task] | None:
-    """The task with a share of the training groups of each fold, and their numbers."""
-    sizes, folds = [], []
-    for fold in task.folds:
-        known = task.truth >= 0 if task.labels else np.isfinite(task.truth)
-        rows = _drawn_groups(task, fold.train[known[fold.train]], share, seed, draw)
+def _drawn_task(task: Task, share: float, seed: int, draw: int) -> Task | None:
+    """The task with a share of the training groups of each fold."""
+    folds, has_truth = [], task.truth >= 0 if task.labels else np.isfinite(task.truth)
+    for train, test in task.folds:
+        rows = _drawn_groups(task, train[has_truth[train]], share, seed, draw)
         if rows is None:
             return None
-        sizes.append(len(np.unique(task.units[rows])))
-        folds.append(Fold(rows, fold.test))
-    return sizes, replace(task, folds=folds)
+        folds.append(Fold(rows, test))
+    return replace(task, folds=folds)
+
+
+def _held_out(task: Task, blend: Blend) -> TargetPredictions:
+    """Predictions of the test samples that have a truth."""
+    samples, fold = not_none(task.samples), np.full(len(task.truth), -1)
+    for number, part in enumerate(task.folds):
+        fold[part.test] = number
+    predicted = task.out_of_fold(blend, samples)
+    return TargetPredictions(
+        samples.sample_ids, task.truth, predicted, task.labels, fold, task.groups
+    ).complete()
 
 
 def learning_curve(
@@ -170,28 +179,21 @@ def learning_curve(
     blend.set_params(members=tuple(members))
     for training in (True, False):
         samples.rarefactions(depth, seed, CURVE_PASSES, training=training)
-    fold = np.full(len(task.truth), -1)
-    for number, part in enumerate(task.folds):
-        fold[part.test] = number
-    metric, points, errors = headline(task.labels), list[dict[str, float]](), list[Array]()
-    random, known = generator(seed, "learning curve"), (task.labels, fold, task.groups)
-    for share, times in shares.items():
-        sizes, drawn = list[int](), list[Array]()
-        tasks = (_drawn_task(task, share, seed, draw) for draw in range(times))
-        for of_folds, drawn_task in filter(None, tasks):
-            predicted = drawn_task.out_of_fold(blend, samples)
-            result = TargetPredictions(samples.sample_ids, task.truth, predicted, *known).complete()
-            drawn.append(resample_metrics(result, seed, REPEATS)[metric])
-            sizes += of_folds
-        if not drawn:
+    metric, points, errors = headline(task.labels), list[dict[str, float]](), list[Floats]()
+    random = generator(seed, "learning curve")
+    for share, draws in shares.items():
+        every_task = (_drawn_task(task, share, seed, draw) for draw in range(draws))
+        if not (tasks := [part for part in every_task if part is not None]):
             continue
+        results = [_held_out(part, blend) for part in tasks]
+        values = np.stack([resample_metrics(result, seed, REPEATS)[metric] for result in results])
         # Resamples are over the draws too.
-        values = np.stack(drawn)
-        chosen = random.integers(len(values), size=(len(values), values.shape[1]))
-        resampled = np.take_along_axis(values, chosen, axis=0).mean(axis=0)
+        draw = random.integers(len(values), size=(len(values), values.shape[1]))
+        resampled = np.take_along_axis(values, draw, axis=0).mean(axis=0)
         resampled[0] = values[:, 0].mean()
-        inflation, count = inflation_of_difference(result), result.group_count
+        inflation, count = inflation_of_difference(results[0]), results[0].group_count
         limits = _possible(interval(resampled, count, inflation), metric)
+        sizes = [len(np.unique(task.units[fold.train])) for part in tasks for fold in part.folds]
         points.append({"groups": float(np.mean(sizes)), "draws": len(values), **vars(limits)})
         errors.append(resampled if metric in LOWER_IS_BETTER else 1 - resampled)
     if len(points) < min(2, len(shares)) or any(np.isnan(part[0]) for part in errors):

@@ -76,21 +76,22 @@ def out_of_fold(
     """
     has_value = np.asarray(y >= 0 if classes else np.isfinite(y).reshape(len(y), -1).all(axis=1))
     is_pairwise = get_tags(estimator).input_tags.pairwise
-    given = {name: values for name, values in by_sample.items() if values is not None}
+    by_sample = {name: values for name, values in by_sample.items() if values is not None}
     predicted = np.full((len(y), classes) if classes else y.shape, math.nan)
     for train, test in folds:
         train = train[has_value[train]]
         if not len(train) or not len(test):
             continue
         inputs = [X[np.ix_(rows, train)] if is_pairwise else X[rows] for rows in (train, test)]
-        arguments = {name: values[train] for name, values in given.items()}
+        arguments = {name: values[train] for name, values in by_sample.items()}
         model = clone(estimator).fit(inputs[0], y[train], **arguments)
-        studies = given["studies"][test] if "studies" in given else None
+        studies = by_sample["studies"][test] if "studies" in by_sample else None
         values = _predicted(model, inputs[1], studies)
-        if classes and is_classifier(model):
-            of_classes = np.zeros((len(test), classes))
-            of_classes[:, model.classes_] = values
-            values = of_classes
+        if classes:
+            probabilities = np.where(np.isnan(values[:, :1]), math.nan, np.zeros(classes))
+            probabilities[:, model.classes_] = values
+            values = probabilities
+        # An estimator may predict several numbers for each target, such as one for each penalty.
         if values.shape[1:] != predicted.shape[1:]:
             predicted = np.full((len(y), *values.shape[1:]), math.nan)
         predicted[test] = values
