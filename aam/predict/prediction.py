@@ -17,7 +17,8 @@ from aam.data.rarefaction import EVALUATION, rarefied_table
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.errors import InputError, UnlikeTrainingWarning, shown
-from aam.evaluate.conformal import Conformal, Likeness, with_conformal_intervals
+from aam.evaluate.conformal import Conformal, with_conformal_intervals
+from aam.evaluate.likeness import TableLikeness
 from aam.evaluate.predictions import (
     TEXT_COLUMNS,
     Columns,
@@ -146,14 +147,14 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
     """Reasons why samples of a table are unlike those of training, by sample; like ones are absent.
 
     A sample is unlike training if its ASVs have another length, strand or region, if too many of
-    its reads are of new ASVs, or if the whole table differs (`Likeness`).
+    its reads are of new ASVs, or if the whole table differs (`TableLikeness`).
     """
     ids = study.table.sample_ids
     reasons = dict(zip(ids, saved.profile.compare_samples(study.table), strict=True))
     if (likeness := saved.notes.get("likeness")) is not None:
         presence = presence_of(study, np.arange(len(ids)))
         unseen = saved.profile.shares_of_samples(study.table)["unseen"]
-        texts = Likeness(**likeness).reasons(presence, study.table.names, unseen)
+        texts = TableLikeness(**likeness).reasons(presence, study.table.names, unseen)
         reasons |= {name: text for name, text in zip(ids, texts, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
 
@@ -174,7 +175,7 @@ def fit_intervals(
         folds.append((study.rows(split.not_held_out), held_out))
         unseen.append(saved.profile.shares_of_samples(study.table)["unseen"][held_out])
     presence = presence_of(study, np.arange(len(study.table.sample_ids)))
-    likeness = Likeness.fit(presence, names, folds, np.concatenate(unseen))
+    likeness = TableLikeness.fit(presence, names, folds, np.concatenate(unseen))
     return table, {
         "intervals": {name: asdict(interval) for name, interval in fitted.items()},
         "likeness": asdict(likeness),

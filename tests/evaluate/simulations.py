@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import norm
 
-from aam.evaluate import comparison, conformal, intervals, metrics
-from aam.evaluate.comparison import SIGNIFICANT, paired_p
+from aam.evaluate import conformal, intervals, metrics
+from aam.evaluate.comparison import SIGNIFICANT
+from aam.evaluate.hypothesis_tests import paired_p, permutation_p
 from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import predictions_of, scored
 
@@ -138,7 +139,7 @@ def called_better(
             score[test] = inputs[test] @ (centre @ inputs[~test])
         probability = norm.cdf(score / score.std())
         given = replace(given, predicted=np.stack([1 - probability, probability], axis=1))
-        called += comparison.permutation_p(given, study, 499) <= SIGNIFICANT
+        called += permutation_p(given, study, 499) <= SIGNIFICANT
     return called / studies
 
 

@@ -13,18 +13,16 @@ import pytest
 import sklearn.metrics
 from scipy.stats import mannwhitneyu, norm
 
-from aam.evaluate import comparison, intervals, metrics
+from aam.evaluate import comparison, hypothesis_tests, intervals, metrics
 from aam.evaluate.comparison import (
     MAJORITY,
     SIGNIFICANT,
     Baseline,
     Comparison,
     compare_with_baselines,
-    holm,
     outcome,
-    paired_p,
-    permutation_p,
 )
+from aam.evaluate.hypothesis_tests import holm, paired_p, permutation_p
 from aam.evaluate.intervals import Interval
 from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
@@ -82,7 +80,7 @@ def test_an_undefined_swap_is_no_evidence(monkeypatch: pytest.MonkeyPatch):
     differences = np.full(128, 0.01)
     differences[0] = 0.2
     differences[1:65] = math.nan
-    monkeypatch.setattr(comparison, "_auroc_differences", lambda *_: differences)
+    monkeypatch.setattr(hypothesis_tests, "_auroc_differences", lambda *_: differences)
     assert paired_p(given, np.full((40, 2), 0.5), "auroc", 0) == pytest.approx(65 / 128)
 
 
@@ -102,7 +100,7 @@ def test_false_positives_stay_at_the_level(monkeypatch, groups: int, key: str):
     """Two predictions that are equally good, of unequal groups that share an error: at most 6 %
     differ.
     """
-    monkeypatch.setattr(comparison, "RANDOM_SWAPS", 199)
+    monkeypatch.setattr(hypothesis_tests, "RANDOM_SWAPS", 199)
     studies, most = (1000, 0.06) if key == "mae" else (300, 0.08)
     assert paired_false_positives(studies, key, groups) <= most
 
@@ -112,7 +110,7 @@ def test_a_group_with_half_of_all_samples_does_not_tell_equal_predictions_apart(
     monkeypatch, studies: int
 ):
     """Ranked by samples, 15 to 20 % were: the rank of the large group depends most on itself."""
-    monkeypatch.setattr(comparison, "RANDOM_SWAPS", 399)
+    monkeypatch.setattr(hypothesis_tests, "RANDOM_SWAPS", 399)
     found = paired_false_positives(studies, "auroc", 20, dominant=True)
     assert found <= (0.08 if studies < 500 else 0.06)
 

@@ -13,7 +13,8 @@ import pytest
 from scipy import sparse
 
 from aam.evaluate import conformal, metrics
-from aam.evaluate.conformal import CONFORMAL_LEVEL, Conformal, Likeness
+from aam.evaluate.conformal import CONFORMAL_LEVEL, Conformal
+from aam.evaluate.likeness import TableLikeness
 from aam.evaluate.predictions import TargetPredictions
 from tests.evaluate.simulated import predictions_of
 from tests.evaluate.simulations import conformal_coverage
@@ -112,33 +113,33 @@ def moved(by: float) -> np.ndarray:
     return np.clip(COMMON + np.random.default_rng(3).normal(0, by, 200), 0, 1)
 
 
-def fitted_on(samples: sparse.csr_matrix, fold: np.ndarray, unseen: np.ndarray) -> Likeness:
+def fitted_on(samples: sparse.csr_matrix, fold: np.ndarray, unseen: np.ndarray) -> TableLikeness:
     folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(5)]
-    return read_again(Likeness.fit(samples, ASVS, folds, unseen))
+    return read_again(TableLikeness.fit(samples, ASVS, folds, unseen))
 
 
 @pytest.fixture(scope="module")
-def likeness() -> Likeness:
+def likeness() -> TableLikeness:
     return fitted_on(presence(1, 100), np.arange(100) % 5, np.linspace(0, 0.06, 100))
 
 
-def test_a_table_is_unlike_as_a_whole_if_its_prevalences_are_others(likeness: Likeness):
+def test_a_table_is_unlike_as_a_whole_if_its_prevalences_are_others(likeness: TableLikeness):
     assert 1.5 <= likeness.most_shift < 2
     assert likeness.reasons(presence(2, 40), ASVS, np.full(40, 0.05)) == [""] * 40
     (reason,) = set(likeness.reasons(presence(4, 40, moved(0.2)), ASVS, np.zeros(40)))
     assert reason.startswith("the table is unlike the training table")
 
 
-def test_a_small_difference_of_a_large_table_is_none(likeness: Likeness):
+def test_a_small_difference_of_a_large_table_is_none(likeness: TableLikeness):
     """Another batch of one laboratory: 5,000 samples show the smallest difference."""
     exact = COMMON[[int(name[3:]) for name in likeness.asvs]]
-    large = Likeness(likeness.asvs, tuple(exact), 5000, 1.5, 0.06)
+    large = TableLikeness(likeness.asvs, tuple(exact), 5000, 1.5, 0.06)
     new = presence(8, 5000, moved(0.02))
     assert large.shift(new, ASVS) > 1.5
     assert set(large.reasons(new, ASVS, np.zeros(5000))) == {""}
 
 
-def test_names_of_asvs_and_not_their_order_are_compared(likeness: Likeness):
+def test_names_of_asvs_and_not_their_order_are_compared(likeness: TableLikeness):
     order, new = np.random.default_rng(5).permutation(200), presence(2, 40)
     expected = likeness.shift(new, ASVS)
     assert likeness.shift(new[:, order], [ASVS[at] for at in order]) == pytest.approx(expected)
@@ -146,7 +147,7 @@ def test_names_of_asvs_and_not_their_order_are_compared(likeness: Likeness):
     assert likeness.shift(new[:, :20], ASVS[:20]) > 10 * expected
 
 
-def test_a_single_sample_is_judged_by_the_reads_that_training_lacks(likeness: Likeness):
+def test_a_single_sample_is_judged_by_the_reads_that_training_lacks(likeness: TableLikeness):
     assert likeness.reasons(presence(6, 2), ASVS, np.array([0.05, 0.4])) == [
         "",
         "40% of its reads are of ASVs that training lacks, at most 6% in samples like those of "
