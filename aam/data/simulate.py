@@ -56,11 +56,11 @@ def evolve(
         changed = np.flatnonzero(rng.random(bases) < -np.expm1(-rates * branch[node]))
         sites[node], values[node] = sites[parent[node]], values[node] + values[parent[node]]
         sites[node, changed] = rng.choice(4, len(changed), p=FREQUENCIES)
-    tips, seen = sites[: len(sites) // 2 + 1], set[bytes]()
+    tips, sequences = sites[: len(sites) // 2 + 1], set[bytes]()
     for tip in tips:
-        while tip.tobytes() in seen:
+        while tip.tobytes() in sequences:
             tip[rng.integers(bases)] = rng.integers(4)
-        seen.add(tip.tobytes())
+        sequences.add(tip.tobytes())
     values = values[: len(tips)] - values[: len(tips)].mean(0)
     return [BASES[tip].tobytes().decode() for tip in tips], values / values.std(0)
 

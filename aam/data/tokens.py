@@ -72,13 +72,13 @@ def kmer_words(tokens: Tensor, k: int) -> Tensor:
     Where the word ends beyond the ASV or holds anything but A, C, G and T, the number is 4^k.
     """
     padded = torch.nn.functional.pad(tokens, (0, k - 1), value=PAD)
-    known, bases = (padded > PAD) & (padded < N), padded.long() - 1
+    is_base, bases = (padded > PAD) & (padded < N), padded.long() - 1
     length = tokens.shape[1]
-    words, whole = torch.zeros_like(bases[:, :length]), torch.ones_like(known[:, :length])
+    words, is_word = torch.zeros_like(bases[:, :length]), torch.ones_like(is_base[:, :length])
     for place in range(k):
         words += bases[:, place : place + length] * 4**place
-        whole &= known[:, place : place + length]
-    return torch.where(whole, words, 4**k)
+        is_word &= is_base[:, place : place + length]
+    return torch.where(is_word, words, 4**k)
 
 
 def kmer_counts(tokens: Tokens) -> sparse.csr_matrix:

@@ -134,14 +134,14 @@ def _days(value: str) -> tuple[list[float], str]:
 def _note(values: list[str], days: Floats, order: int) -> str:
     """Return the note of `Dates` on values of three numbers, whose `days` are [n, orders]."""
     fits = [place for place in range(len(ORDERS)) if np.isfinite(days[:, place]).all()]
-    others = [place for place in fits if (days[:, place] != days[:, order]).any()]
-    if order not in fits or not others:
+    alternatives = [place for place in fits if (days[:, place] != days[:, order]).any()]
+    if order not in fits or not alternatives:
         return ""
-    first = int(np.argmax((days[:, others] != days[:, [order]]).any(axis=1)))
+    first = int(np.argmax((days[:, alternatives] != days[:, [order]]).any(axis=1)))
     day = date.fromordinal(EPOCH.toordinal() + math.floor(days[first, order]))
-    other = " or ".join(ORDERS[place] for place in others)
-    read = f"dates are read as {ORDERS[order]} ({values[first]!r} is {day})"
-    return f"{read}, and all of them can also be read as {other}; write them as 2021-12-31"
+    listed = " or ".join(ORDERS[place] for place in alternatives)
+    reading = f"dates are read as {ORDERS[order]} ({values[first]!r} is {day})"
+    return f"{reading}, and all of them can also be read as {listed}; write them as 2021-12-31"
 
 
 def read_dates(values: Sequence[str | None]) -> Dates | None:
@@ -156,18 +156,18 @@ def read_dates(values: Sequence[str | None]) -> Dates | None:
     Dates or None
         None where fewer than `LEAST_DATES` of the values that are not missing are dates.
     """
-    present = [value for value in dict.fromkeys(values) if value is not None]
-    read = [_days(value) for value in present]
-    days = np.array([by_order for by_order, _ in read]).reshape(-1, len(ORDERS))
-    marks = [mark for _, mark in read]
+    texts = [value for value in dict.fromkeys(values) if value is not None]
+    days_and_marks = [_days(text) for text in texts]
+    days = np.array([by_order for by_order, _ in days_and_marks]).reshape(-1, len(ORDERS))
+    marks = [mark for _, mark in days_and_marks]
     rows = [row for row, mark in enumerate(marks) if mark]
     preference = SLASHES if 2 * marks.count("/") > len(rows) else OTHER_MARKS
     order = max(preference, key=np.isfinite(days[rows]).sum(axis=0).__getitem__)
-    day_of = dict(zip(present, days[:, order].tolist(), strict=True))
+    day_of = dict(zip(texts, days[:, order].tolist(), strict=True))
     column = np.array([math.nan if value is None else day_of[value] for value in values])
     number = sum(value is not None for value in values)
     if number == 0 or np.isfinite(column).sum() < LEAST_DATES * number:
         return None
     if not rows:
         return Dates(column)
-    return Dates(column, ORDERS[order], _note([present[row] for row in rows], days[rows], order))
+    return Dates(column, ORDERS[order], _note([texts[row] for row in rows], days[rows], order))

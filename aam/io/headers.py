@@ -51,9 +51,9 @@ def row_numbers(header: Sequence[str], ids: Sequence[str], remedy: str = DELETE_
     DataFrame with its index; "" for any other column.
     """
     is_index = not header[0] or has_name(header[0], re.compile("unnamed0|rownames?|index"))
-    first = [cell for cell in header[1:2] if has_name(cell, SAMPLE_HEADER)]
-    others = [cell for cell in header[2:] if has_name(cell, SAMPLE_ID)]
-    column = next(iter(first + others), "")
+    names = [cell for cell in header[1:2] if has_name(cell, SAMPLE_HEADER)]
+    names += [cell for cell in header[2:] if has_name(cell, SAMPLE_ID)]
+    column = names[0] if names else ""
     numbers = [[str(number + start) for number in range(len(ids))] for start in (0, 1)]
     if not (is_index and column and [*ids] in numbers):
         return ""

@@ -474,14 +474,11 @@ def align(
     with_row = [sample for sample in samples if sample in metadata]
     without_row = [sample for sample in samples if sample not in metadata]
     gaps, reasons, remedies = set(without_row), list[str](), list[str]()
-    of_samples, drop = (
-        f"of {len(samples)} samples",
-        "or leave these samples out with --missing drop",
-    )
+    total, drop = (f"of {len(samples)} samples", "or leave these samples out with --missing drop")
     if without_row:
         ids = "" if with_row else f" (its own ids look like {shown(metadata.ids, 3)})"
         listed = f"{shown(without_row)}{difference(samples, metadata.ids)}"
-        reasons.append(f"{len(without_row)} {of_samples} of the table have no row{ids}: {listed}")
+        reasons.append(f"{len(without_row)} {total} of the table have no row{ids}: {listed}")
         remedies.append(f"add their rows, {drop}")
     for name in dict.fromkeys(columns):
         cell_of = dict(zip(metadata.ids, metadata.cells(name), strict=True))
@@ -489,7 +486,7 @@ def align(
         if without_value := [sample for sample, value in values if value is None]:
             cells = sorted({cell_of[sample] for sample in without_value})
             gap = f"have no value in {name!r} (written {shown(cells)})"
-            reasons.append(f"{len(without_value)} {of_samples} {gap}: {shown(without_value)}")
+            reasons.append(f"{len(without_value)} {total} {gap}: {shown(without_value)}")
             blank = "; where a word is a class, write blank in a row #q2:missing" * any(cells)
             remedies.append(f"fill the gaps, {drop}{blank}")
             gaps.update(without_value)

@@ -88,17 +88,17 @@ def missing_codes(numbers: Sequence[float]) -> list[float]:
     are farther from them than a quarter of that, or are negative among others that are not.
     """
     times = Counter(numbers)
-    whole = all(number % 1 == 0 for number in times)
-    codes = SENTINELS | (SHORT_CODES if whole else set())
-    others = times.keys() - codes
-    if len(others) < 2:
+    are_whole = all(number % 1 == 0 for number in times)
+    codes = SENTINELS | (SHORT_CODES if are_whole else set())
+    values = times.keys() - codes
+    if len(values) < 2:
         return []
-    low, high = min(others), max(others)
-    odd = list[float]()
+    low, high = min(values), max(values)
+    suspects = list[float]()
     for code in sorted(times.keys() & codes):
         gap, spread = max(low - code, code - high), high - low
         repeated = times[code] > 1 and code not in SHORT_CODES
         is_negative = code < 0 <= low and (code not in SHORT_CODES or times[code] > 1)
         if is_negative or gap > (spread / 4 if repeated else spread):
-            odd.append(code)
-    return odd
+            suspects.append(code)
+    return suspects

@@ -177,34 +177,37 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     # Imported here: it takes 0.1 s, and few commands need it.
     from scipy.sparse.csgraph import depth_first_order, dijkstra
 
-    new, parent, length = len(phylogeny.parent), phylogeny.parent, phylogeny.length
-    nodes, is_tip = np.arange(new - 1), np.zeros(new, bool)
+    parent, length, size = phylogeny.parent, phylogeny.length, len(phylogeny.parent)
+    nodes, is_tip = np.arange(size - 1), np.zeros(size, bool)
     is_tip[phylogeny.tip_nodes] = True
-    graph = sparse.csr_matrix((length[:-1], (nodes, parent[:-1])), shape=(new, new))
+    graph = sparse.csr_matrix((length[:-1], (nodes, parent[:-1])), shape=(size, size))
     # The tip farthest from any node, here from the root, is one end of a longest path.
-    start = int(np.argmax(np.where(is_tip, dijkstra(graph, False, new - 1), -1)))
-    away, before = dijkstra(graph, False, start, return_predecessors=True)
-    node = int(np.argmax(np.where(is_tip, away, -1)))
-    middle = away[node] / 2
+    start = int(np.argmax(np.where(is_tip, dijkstra(graph, False, size - 1), -1)))
+    distance, before = dijkstra(graph, False, start, return_predecessors=True)
+    far_end = int(np.argmax(np.where(is_tip, distance, -1)))
+    middle = distance[far_end] / 2
     if middle <= 0:
         return phylogeny
-    while away[before[node]] > middle:
-        node = int(before[node])
-    other = int(before[node])
+    while distance[before[far_end]] > middle:
+        far_end = int(before[far_end])
+    near_end = int(before[far_end])
 
-    # The new root divides the branch between two nodes, and the tree is climbed down from it.
-    lower, upper = (node, other) if parent[node] == other else (other, node)
-    ends = np.append(parent[:-1], new)
-    ends[lower] = new
-    graph = sparse.csr_matrix((np.ones(new), (np.append(nodes, upper), ends)), shape=(new + 1,) * 2)
-    order, above = depth_first_order(graph, new, directed=False)
-    order, above[new] = order[::-1], new
-    turned = np.append(parent, -1) != above
-    lengths = np.append(length, 0.0)[np.where(turned, above, np.arange(new + 1))]
-    lengths[[node, other]] = away[node] - middle, middle - away[other]
+    # The new root, numbered last, divides the branch between two nodes. The depth-first order from
+    # it gives each node its parent in the new tree.
+    is_below = parent[far_end] == near_end
+    lower, upper = (far_end, near_end) if is_below else (near_end, far_end)
+    root, ends = size, np.append(parent[:-1], size)
+    ends[lower] = root
+    edges = (np.ones(size), (np.append(nodes, upper), ends))
+    graph = sparse.csr_matrix(edges, shape=(size + 1, size + 1))
+    order, above = depth_first_order(graph, root, directed=False)
+    order, above[root] = order[::-1], root
+    is_turned = np.append(parent, -1) != above
+    lengths = np.append(length, 0.0)[np.where(is_turned, above, np.arange(size + 1))]
+    lengths[[far_end, near_end]] = distance[far_end] - middle, middle - distance[near_end]
     rank = np.argsort(order)
     name_of = dict(zip(phylogeny.tip_nodes.tolist(), phylogeny.tips, strict=True))
-    is_leaf = np.bincount(above[order[:-1]], minlength=new + 1)[order] == 0
+    is_leaf = np.bincount(above[order[:-1]], minlength=size + 1)[order] == 0
     leaves = order[is_leaf].tolist()
     names = [name_of.get(leaf, "") for leaf in leaves]
     tree = make_phylogeny(np.r_[rank[above[order[:-1]]], -1], lengths[order], names)
@@ -368,7 +371,7 @@ def matched_tree(
     Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
     """
     tips = match_tips(tree, feature_ids, missing, sequences)
-    present = np.unique(tips[tips >= 0])
-    if absent := int((tips < 0).sum()):
-        log.warning("%d of %d features have no tip and are left out of UniFrac", absent, len(tips))
-    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
+    kept_tips = np.unique(tips[tips >= 0])
+    if number := int((tips < 0).sum()):
+        log.warning("%d of %d features have no tip and are left out of UniFrac", number, len(tips))
+    return prune(tree, kept_tips), np.where(tips >= 0, np.searchsorted(kept_tips, tips), -1)

@@ -38,7 +38,8 @@ def clean(sequences: Sequence[str]) -> list[str]:
     table holds them once.
     """
     cleaned = (sequence.upper().translate(CLEAN) for sequence in sequences)
-    return [old if old == new else new for old, new in zip(sequences, cleaned, strict=True)]
+    pairs = zip(sequences, cleaned, strict=True)
+    return [text if text == dna else dna for text, dna in pairs]
 
 
 def _records(path: Path) -> Iterator[tuple[int, str, str]]:

@@ -104,9 +104,9 @@ class AmpliconTable:
     def __getitem__(self, rows: slice | npt.ArrayLike | tuple[npt.ArrayLike, ...]) -> AmpliconTable:
         """Return the samples at `rows`: a slice, a mask or positions; all features stay."""
         index: Any = rows[0] if isinstance(rows, tuple) else rows
-        chosen = np.atleast_1d(np.arange(len(self))[index])
-        names = tuple(self.sample_ids[row] for row in chosen)
-        return replace(self, counts=self.counts[chosen], sample_ids=names)
+        places = np.atleast_1d(np.arange(len(self))[index])
+        names = tuple(self.sample_ids[place] for place in places)
+        return replace(self, counts=self.counts[places], sample_ids=names)
 
     def __repr__(self) -> str:
         size = f"{len(self)} samples, {len(self.feature_ids)} features"
@@ -144,9 +144,9 @@ class AmpliconTable:
 
     def columns_of(self, rows: Ints) -> Ints:
         """Return the columns, ascending, in which samples at `rows` have reads."""
-        present = np.zeros(self.counts.shape[1], bool)
-        present[self.counts[rows].indices] = True
-        return np.flatnonzero(present)
+        has_reads = np.zeros(self.counts.shape[1], bool)
+        has_reads[self.counts[rows].indices] = True
+        return np.flatnonzero(has_reads)
 
     @cached_property
     def reads_of_asvs(self) -> Ints:
@@ -419,16 +419,18 @@ class TextCounts:
         words = {
             x: [c for c in cells if not is_missing(c[1].strip())] for x, cells in columns.items()
         }
-        of_text = [x for x in words if 2 * len(words[x]) > max(len(self.ids), 2)]
-        if of_text:
-            first = of_text[0]
+        text_columns = [x for x in words if 2 * len(words[x]) > max(len(self.ids), 2)]
+        if text_columns:
+            first = text_columns[0]
             line, cell = words[first][0]
-            fault = f"{len(of_text)} columns hold text: {shown([header[x] for x in of_text])}"
+            names = shown([header[column] for column in text_columns])
+            fault = f"{len(text_columns)} columns hold text: {names}"
             example = f"{cell[:40]!r} in {header[first]!r} on line {line}"
             remedy = "keep columns of whole numbers only, the reads"
             self.faults.add(f"{fault} (such as {example}); {remedy}")
-        cells_of_text = [(*cell, x) for x in columns.keys() - {*of_text} for cell in columns[x]]
-        for line, cell, column in sorted(cells_of_text):
+        number_columns = columns.keys() - {*text_columns}
+        faulty_cells = [(*cell, column) for column in number_columns for cell in columns[column]]
+        for line, cell, column in sorted(faulty_cells):
             gap = "; write 0 where there are no reads" * is_missing(cell.strip())
             value = f"{kind} {header[column][:40]!r} has {cell[:40]!r}"
             self.faults.add(f"expected a count{gap}", line, value)

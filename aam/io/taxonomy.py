@@ -102,8 +102,8 @@ def _without_gaps(lineage: Sequence[str]) -> Lineage:
     if -1 in levels or sorted(set(levels)) != levels:
         return tuple(lineage)
     name_of = dict(zip(levels, lineage, strict=True))
-    every = range(levels[0], levels[-1] + 1) if levels else ()
-    return tuple(name_of.get(level, f"{STANDARD_RANKS[level][0]}__") for level in every)
+    ranks = range(levels[0], levels[-1] + 1) if levels else ()
+    return tuple(name_of.get(level, f"{STANDARD_RANKS[level][0]}__") for level in ranks)
 
 
 def _hangs(lineage: Sequence[str]) -> bool:
