@@ -527,6 +527,7 @@ class AuditConfig(MetadataFormat, OutputConfig):
     group_column: str | None = option(None, "Metadata column of groups (subjects).")
     study_column: str | None = option(None, "Metadata column of studies.")
     time_column: str | None = option(None, "Numbers or dates of samples that change with time.")
+    exclude: Path | None = path(EXCLUDED)
     rarefy_depth: PositiveInt | None = option(None, DEPTH)
     seed: Seed = option(0, "Seed of the rarefaction.")
     output: Path | None = option(None, "New folder of tables of columns and samples.")

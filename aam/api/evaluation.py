@@ -422,7 +422,9 @@ def train_command(config: AuditConfig, audit: Audit) -> str:
     words += ["--missing-values", *config.missing_values] if config.missing_values else []
     words += ["--rarefy-depth", str(config.rarefy_depth)] if config.rarefy_depth else []
     words += ["--missing", "drop"] if audit.has_gaps else []
-    return shlex.join([*words, *recommended_options(audit), "--output-dir", "run"])
+    words += recommended_options(audit)
+    words += ["--exclude", str(config.exclude)] if config.exclude else []
+    return shlex.join([*words, "--output-dir", "run"])
 
 
 def audit_study(config: AuditConfig) -> None:
@@ -432,12 +434,21 @@ def audit_study(config: AuditConfig) -> None:
     columns = filter(None, (config.metadata_column, groups, config.study_column, times))
     inputs = inputs_of(config, config.table, config.metadata, (*columns, *config.kinds))
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
-    check = check_study(table, metadata, config.group_column, config.time_column)
-    result = _audited(config, table, metadata)
+    # The table is already without the samples to exclude.
+    result = _audited(replace(config, exclude=None), table, metadata)
+    subjects = config.group_column or result.recommendation.group
+    check = check_study(table, metadata, subjects, config.time_column)
     for line in warnings_of(result):
         write_line(line)
     rows = audit_table(result, with_advice=False, most=MOST_ROWS)
-    for line in [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check), ""]:
+    for line in [
+        *plain_lines(rows),
+        "",
+        *sentences_of(result),
+        "",
+        *sample_lines(check, subjects),
+        "",
+    ]:
         write_line(line)
     if output is not None:
         text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")

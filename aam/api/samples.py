@@ -118,6 +118,9 @@ def check_study(
 ) -> SampleCheck:
     """Check the samples of a table, with the subjects and times of their metadata."""
     ids = [name for name in table.sample_ids if name in metadata]
+    if lacking := len(table) - len(ids):
+        text = "%d of %d samples have no metadata; each is checked as a subject of its own"
+        log.info(text, lacking, len(table))
     row_of = {name: row for row, name in enumerate(metadata.ids)}
     order = np.argsort([row_of.get(name, math.inf) for name in table.sample_ids], kind="stable")
     groups = times = None

@@ -146,16 +146,21 @@ def select_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable:
 
 
 def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, ...]:
-    """Read the ids of samples to leave out, one a line; a first line that heads ids is no id.
+    """Read the ids of samples to leave out, one a line; a first line that heads ids is no id, and
+    lines that begin with # are comments.
 
     Raises `InputError`: ids that are not among `sample_ids`, or no other sample.
     """
     if path is None:
         return ()
     lines = [line.strip() for line in unix(read_text(path)).split("\n")]
+    lines = [line for line in lines if not line.startswith("#") or line in sample_ids]
     names = list(dict.fromkeys(filter(None, lines)))
     if names and names[0] not in sample_ids and is_id_header(names[:1]):
         names = names[1:]
+    if not names:
+        log.warning("warning: %s contains no sample ids; no sample is left out", path)
+        return ()
     if unknown := [name for name in names if name not in sample_ids]:
         fault = f"{len(unknown)} of {len(names)} ids are no samples of the table: {shown(unknown)}"
         fault += difference(names, sample_ids)

@@ -104,9 +104,10 @@ def _subject_lines(check: SampleCheck) -> list[str]:
     return lines
 
 
-def sample_lines(check: SampleCheck) -> list[str]:
-    """What `aam audit` prints of samples that do not fit."""
-    lines = [LIMITS[limit] for limit in check.limits if limit in LIMITS]
+def sample_lines(check: SampleCheck, subjects: str | None = None) -> list[str]:
+    """What `aam audit` prints of samples that do not fit; `subjects` is the column of subjects."""
+    lines = [] if subjects is None else [f"The subjects are the values of {subjects}."]
+    lines += [LIMITS[limit] for limit in check.limits if limit in LIMITS]
     suspicions = len(check.swaps) + len(check.duplicates) + len(check.shifts)
     suspicions += int(check.samples["mixed"].sum() + check.samples["misfit"].sum())
     lines += [*_mixture_lines(check), *_duplicate_lines(check), *_subject_lines(check)]

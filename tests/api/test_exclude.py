@@ -11,6 +11,7 @@ import pytest
 
 import aam
 from aam.cli import main
+from aam.data.table import excluded_ids
 from tests.refusals import refusal
 
 
@@ -77,3 +78,15 @@ def test_samples_that_are_not_there_are_named(trained, tmp_path):
         (tmp_path / "ids.txt").write_text(text)
         options = {"tree": tmp_path / "tree.nwk", "exclude": tmp_path / "ids.txt"}
         assert said in refusal(aam.unifrac, whole, **options)
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "sample-id\n", "# those of plate 2\n#s1\n"])
+def test_files_without_ids_leave_nothing_out_and_say_so(text, tmp_path, caplog):
+    (tmp_path / "ids.txt").write_text(text)
+    assert excluded_ids(tmp_path / "ids.txt", ("s1", "s2", "#odd")) == ()
+    assert "ids.txt contains no sample ids; no sample is left out" in caplog.text
+
+
+def test_comments_are_no_ids_but_samples_of_such_names_are(tmp_path):
+    (tmp_path / "ids.txt").write_text("#SampleID\n# swapped\n#odd\ns2\n")
+    assert excluded_ids(tmp_path / "ids.txt", ("s1", "s2", "#odd")) == ("#odd", "s2")

@@ -162,6 +162,7 @@ def test_the_audit_needs_no_target_and_writes_every_sample(tmp_path, capfd):
     table = mixed(table, 3, 40, 0.05, np.random.default_rng(0))
     table.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")
     metadata = pd.DataFrame({"host": groups, "day": "late"})
+    metadata["case"] = [str(int(name[1:]) % 2) for name in groups]
     metadata.to_csv(tmp_path / "metadata.tsv", sep="\t", index_label="sample-id")
     words = ["audit", str(tmp_path / "table.tsv"), str(tmp_path / "metadata.tsv")]
     words += ["--group-column", "host", "--output", str(tmp_path / "audit")]
@@ -176,6 +177,16 @@ def test_the_audit_needs_no_target_and_writes_every_sample(tmp_path, capfd):
     picture = (tmp_path / "audit/fit.svg").read_text()
     assert "s1.0: labelled s1" in picture
     assert "http" not in picture.replace("http://www.w3.org", "")
+    (tmp_path / "out.txt").write_text("s1.0\n")
+    alone = [word for word in words if word not in ("--group-column", "host")]
+    alone += ["--exclude", str(tmp_path / "out.txt"), "--metadata-column", "case", "--classifier"]
+    assert main([*alone, "--overwrite"]) == 0
+    lines = capfd.readouterr().err
+    assert "The subjects are the values of host." in lines
+    assert f"--group-column host --exclude {tmp_path / 'out.txt'}" in lines
+    rest = pd.read_csv(tmp_path / "audit/samples.tsv", sep="\t", index_col=0)
+    assert list(rest.index) == [name for name in samples.index if name != "s1.0"]
+    assert list(rest["subject"]) == list(groups[rest.index])
     assert main([*words, "--time-column", "day", "--overwrite"]) == 2
     assert "--time-column day: 72 of 72 values" in capfd.readouterr().err
 
