@@ -134,8 +134,8 @@ def weighted_auroc(positive: Array, score: Array, weights: Array) -> Array:
 
 def _by_class(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
     """Return precision, recall, F1, AUROC and AUPRC of each class against all others, [R, K]."""
-    number, chosen = probabilities.shape[1], probabilities.argmax(axis=1)
-    true, guess = np.eye(number)[truth], np.eye(number)[chosen]
+    number = probabilities.shape[1]
+    true, guess = np.eye(number)[truth], np.eye(number)[probabilities.argmax(axis=1)]
     hits, members, predicted = weights @ (true * guess), weights @ true, weights @ guess
     areas = np.array([_areas(truth == k, probabilities[:, k], weights) for k in range(number)])
     return {

@@ -204,8 +204,8 @@ def file_frame(table: PredictionTable) -> pd.DataFrame:
     for spec in table.specs:
         if spec.kind == "class":
             shares = table.predicted(spec.name)
-            chosen = np.array(spec.labels, object)[shares.argmax(axis=1)]
-            columns[spec.name] = np.where(np.isnan(shares).any(axis=1), "", chosen)
+            labels = np.array(spec.labels, object)[shares.argmax(axis=1)]
+            columns[spec.name] = np.where(np.isnan(shares).any(axis=1), "", labels)
         columns |= {name: table.frame[name] for name in _columns(spec) if name in table.frame}
     kept = [name for name in TEXT_COLUMNS if name == "note" or any(table.frame[name])]
     return pd.DataFrame(columns | {name: table.frame[name] for name in kept}, table.frame.index)
@@ -256,10 +256,8 @@ def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
     if not names:
         classes = {name.partition("=")[0] for name in header if "=" in name}
         hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
-        found = shown(["sample-id", *header])
-        raise InputError(
-            f"{path}: no target column next to {found}{hint}; expected {EXPECTED_COLUMNS}"
-        )
+        columns = f"{shown(['sample-id', *header])}{hint}"
+        raise InputError(f"{path}: no target column next to {columns}; expected {EXPECTED_COLUMNS}")
     return tuple(
         TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
         for name in names
@@ -285,11 +283,11 @@ def read_predictions(path: Path) -> PredictionTable:
     problems.raise_if_any()
     table = PredictionTable(specs, frame)
     for spec in specs:
-        for what, rows in _impossible(table, spec, cells).items():
+        for fault, rows in _impossible(table, spec, cells).items():
             if rows.any():
                 ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
                 where = f"{path}: {rows.sum()} of {len(rows)} samples ({ids})"
-                problems.add(f"{where} have {what} in {spec.name!r}; correct them")
+                problems.add(f"{where} have {fault} in {spec.name!r}; correct them")
     problems.raise_if_any()
     return table
 

@@ -6,7 +6,6 @@ contradict each other. The arrays next to it are checked by the estimators that 
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,8 +52,8 @@ def _options(default: Any) -> Any:
     return Annotated[dict[str, Any], AfterValidator(check)]
 
 
-def _sorted(values: list[Any]) -> list[Any]:
-    """Return values that are in order; `ValueError` for others."""
+def _ordered(values: list[Any]) -> list[Any]:
+    """Return values that do not descend; `ValueError` for others."""
     if values != sorted(values):
         raise ValueError("not in ascending order")
     return values
@@ -67,12 +66,13 @@ def _distinct(values: list[Any]) -> list[Any]:
     return values
 
 
-def _sorted_labels(labels: list[str]) -> list[str]:
-    """Return labels that are in order as text or as numbers; `ValueError` for others."""
-    with contextlib.suppress(ValueError):
-        _distinct(_sorted([float(label) for label in labels]))
-        return labels
-    return _sorted(labels)
+def _ordered_labels(labels: list[str]) -> list[str]:
+    """Return labels that ascend as numbers or as text; `ValueError` for others."""
+    try:
+        _distinct(_ordered([float(label) for label in labels]))
+    except ValueError:
+        _ordered(labels)
+    return labels
 
 
 Number = Annotated[float, Ge(-1e38), Le(1e38)]
@@ -82,10 +82,10 @@ Share = Annotated[float, Ge(0), Le(1)]
 Count = Annotated[int, Ge(0), Le(2**31)]
 PositiveCount = Annotated[int, Ge(1), Le(2**31)]
 Name = Annotated[str, Len(1, 10_000)]
-Range = Annotated[list[Number], Len(2, 2), AfterValidator(_sorted)]
-Labels = Annotated[list[Name], Len(2), AfterValidator(_distinct), AfterValidator(_sorted_labels)]
-Categories = Annotated[list[str], Len(1), AfterValidator(_distinct), AfterValidator(_sorted)]
-Knots = Annotated[list[Number], Len(1, 100), AfterValidator(_sorted)]
+Range = Annotated[list[Number], Len(2, 2), AfterValidator(_ordered)]
+Labels = Annotated[list[Name], Len(2), AfterValidator(_distinct), AfterValidator(_ordered_labels)]
+Categories = Annotated[list[str], Len(1), AfterValidator(_distinct), AfterValidator(_ordered)]
+Knots = Annotated[list[Number], Len(1, 100), AfterValidator(_ordered)]
 SavedMember = Literal["presence", "forest"]
 Features = Literal["presence", "shares", "clr"]
 
@@ -333,10 +333,9 @@ class Description(Part):
             yield "notes.intervals: one is not of a number"
         if not guesses.keys() <= targets.keys():
             yield "notes.guesses: one is not of a target"
-        for name in guesses.keys() & targets.keys():
-            guess = guesses[name]
+        for name, guess in guesses.items():
             size = len(guess) if isinstance(guess, list) else 0
-            if size not in (len(targets[name].labels), 1):
+            if name in targets and size not in (len(targets[name].labels), 1):
                 yield f"notes.guesses: not as many as classes of {name!r}"
 
     def _contradictions_of_blends(self) -> Iterator[str]:
