@@ -341,6 +341,8 @@ class Description(Part):
     def _contradictions_of_blends(self) -> Iterator[str]:
         if len(self.blends) != len(self.targets) and (self.blends or self.heads is None):
             yield "blends: their number is not that of the targets"
+        if len({tuple(blend.members) for blend in self.blends}) > 1:
+            yield "blends: their members are not the same for all targets"
         numbers_first = sorted(self.targets, key=lambda target: target.kind == "class")
         for target, blend in zip(numbers_first, self.blends, strict=False):
             kind, members = KINDS[target.kind], blend.members.values()

@@ -285,8 +285,6 @@ def _read_members(
             members.setdefault(name, []).append(member)
     if arrays:
         raise ValueError(f"{BLENDS}: arrays of no member: {shown(arrays)}")
-    if any(len(estimators) < len(description) for estimators in members.values()):
-        raise ValueError("blends: their members are not the same for all targets")
     return {name: PerTarget(tuple(estimators)) for name, estimators in members.items()}
 
 

@@ -322,6 +322,12 @@ def test_members_that_do_not_fit_together_are_refused(blended, tmp_path, ending,
         load_model(tmp_path / "model", CPU)
 
 
+def remove_member(blend: dict) -> None:
+    """Remove the forest from the description of the members of one target."""
+    del blend["members"]["forest"]
+    blend["parameters"]["members"].remove("forest")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -331,6 +337,7 @@ def test_members_that_do_not_fit_together_are_refused(blended, tmp_path, ending,
         (lambda blends: blends[0]["members"]["presence"].update(parameters=3), "parameters is 3"),
         (lambda blends: blends.reverse(), "blends: those of 'age' do not predict its kind"),
         (lambda blends: blends[0]["parameters"].update(depth=9), "blends: their depth or seed"),
+        (lambda blends: remove_member(blends[1]), "blends: their members are not the same"),
     ],
 )
 def test_a_description_of_members_that_they_do_not_fit_is_refused(
