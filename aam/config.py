@@ -59,13 +59,13 @@ PREDICTION_PASSES = 4
 TABLE = "Feature table (.biom, .qza, .tsv)."
 TREE = "Rooted phylogeny of the ASVs (Newick, .qza)."
 SEQUENCES = "Sequences of the features (FASTA, .qza) if their ids are not DNA."
-DEPTH = "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
+DEPTH_HELP = "Reads per sample; unset: the largest depth that keeps 90 % of the samples."
 DEPTH_OF_MODEL = "Reads per sample; unset: the depth of the model."
 GROUPS = "Metadata column of groups; unset: that of the model."
-BATCHES = "Metadata column of batches, for metrics within each."
+BATCHES_HELP = "Metadata column of batches, for metrics within each."
 PASSES_HELP = "Number of averaged rarefactions."
 ENCODER = "Run or model of `aam pretrain`, or an encoder by name."
-WEIGHTS = "Weights of the classes in the order of their names, or balanced."
+WEIGHTS_HELP = "Weights of the classes in the order of their names, or balanced."
 MEMBERS_HELP = "Members of the blend; unset: presence and forest, and deep with network options."
 DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
@@ -108,7 +108,7 @@ class DataConfig(TreeConfig, MetadataFormat):
     metadata: Path | None = path("Sample metadata (QIIME 2 TSV).", of="command")
     unifrac_matrix: Path | None = path("Precomputed distances with ids, instead of a tree.")
     exclude: Path | None = path(EXCLUDED, of="command")
-    rarefy_depth: PositiveInt | None = option(None, DEPTH)
+    rarefy_depth: PositiveInt | None = option(None, DEPTH_HELP)
     missing: Missing = option("error", "Samples without metadata or target: error or drop.")
     split: Path | None = path("split.tsv of an earlier run.", of="command")
     split_column: str | None = option(None, "Metadata column of folds.", of="command")
@@ -116,7 +116,7 @@ class DataConfig(TreeConfig, MetadataFormat):
     cv: str | None = option(None, "Cross-validation: number or column of folds.", of="command")
     group_column: str | None = option(None, "Groups (subjects) that stay together.", of="command")
     study_column: str | None = option(None, "Studies, to predict in a new study.", of="command")
-    batch_column: str | None = option(None, BATCHES, of="command")
+    batch_column: str | None = option(None, BATCHES_HELP, of="command")
     test_size: ShareBelowOne | None = option(None, "Share of groups to test; unset: by study size.")
     validation_size: Share = option(0.15, "Share of the training groups for early stopping.")
     tables: tuple[Path, ...] = path(TABLE, "TABLE ...", (), name="--table", of="studies")
@@ -236,7 +236,7 @@ class TargetConfig:
 
     metadata_column: tuple[str, ...] = option((), "Metadata columns to predict.", of="command")
     classifier: bool = option(False, "Classification of a numeric column.", of="command")
-    class_weights: tuple[str, ...] = option((), WEIGHTS, "W ...")
+    class_weights: tuple[str, ...] = option((), WEIGHTS_HELP, "W ...")
     target_transform: Transform = option("zscore", "Scale on which numbers are learned.")
     loss_type: Loss = option("huber", "Loss of numeric targets.")
     freeze_base: bool = option(False, "Training of the heads only.")
@@ -506,7 +506,7 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
     metadata: Path | None = path(TRUTH, required=True)
     split: Path | None = path("split.tsv of the run, to evaluate test samples.")
     group_column: str | None = option(None, GROUPS)
-    batch_column: str | None = option(None, BATCHES)
+    batch_column: str | None = option(None, BATCHES_HELP)
 
     def problems(self) -> Iterator[str]:
         """Contradictions between what is to be evaluated."""
@@ -528,7 +528,7 @@ class AuditConfig(MetadataFormat, OutputConfig):
     study_column: str | None = option(None, "Metadata column of studies.")
     time_column: str | None = option(None, "Numbers or dates of samples that change with time.")
     exclude: Path | None = path(EXCLUDED)
-    rarefy_depth: PositiveInt | None = option(None, DEPTH)
+    rarefy_depth: PositiveInt | None = option(None, DEPTH_HELP)
     seed: Seed = option(0, "Seed of the rarefaction.")
     output: Path | None = option(None, "New folder of tables of columns and samples.")
     column_kind: tuple[str, ...] = option((), COLUMN_KINDS, "NAME=KIND ...")

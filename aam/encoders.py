@@ -14,7 +14,7 @@ from typing import Any
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST
 
-GROUP = "aam.encoders"
+ENTRY_POINTS = "aam.encoders"
 
 # The package that provides an encoder, and how to install it.
 PACKAGES = {"16s": "aam-16s", "16s-v4": "aam-16s"}
@@ -23,7 +23,7 @@ INSTALL = "pip install aam-16s (in a clone of aam: pip install --no-deps ./plugi
 
 def installed() -> dict[str, EntryPoint]:
     """The installed encoders by name, sorted."""
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
+    return {entry.name: entry for entry in sorted(entry_points(group=ENTRY_POINTS))}
 
 
 def why_no_encoder(name: str) -> str:

@@ -32,7 +32,7 @@ else:
 Config = TypeVar("Config")
 Value = TypeVar("Value")
 
-MAX_BYTES = 4 << 20
+MAX_CONFIG_BYTES = 4 << 20
 LARGEST = sys.maxsize
 
 # The value of an option for an input of the Python API that is not a file.
@@ -480,9 +480,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
     """Options of a TOML file, or of the ``config`` of a run.json; `InputError` for other files."""
     remedy = "; --config takes TOML or run.json"
     with reworded((OSError,), f"{path}: cannot be read", remedy), path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
+        content = file.read(MAX_CONFIG_BYTES + 1)
+    if len(content) > MAX_CONFIG_BYTES:
+        raise InputError(
+            f"{path}: larger than {MAX_CONFIG_BYTES >> 20} MiB, expected a configuration"
+        )
     with reworded((ValueError, RecursionError), f"{path}: not valid TOML or JSON"):
         text = content.decode("utf-8-sig")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

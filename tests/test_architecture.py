@@ -120,7 +120,7 @@ def test_train_step_fits_one_screen_neither_waits_for_the_device_nor_does_io():
 # A private vocabulary that made good code hard to read.
 PRIVATE_WORDS = """lead told most exchanging whole placed pause offer thaw moments take_moments
     figures rivals draws sides divided twins_apart beat settle one some each alone elsewhere given
-    of_target"""
+    of_target mended how taken asked found usual"""
 
 
 def test_names_are_the_words_of_the_field():
@@ -133,6 +133,29 @@ def test_names_are_the_words_of_the_field():
     private = PRIVATE_WORDS.split()
     wrong = [f"{place} {name}" for place, name in defined if name.strip("_").lower() in private]
     assert not wrong, wrong
+
+
+def assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield names and values of the assignments at the top of a module, of tuples one by one."""
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            yield node.target.id, node.value
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(map(ast.unparse, target.elts), node.value.elts, strict=True)
+
+
+def test_each_constant_and_each_type_has_one_meaning():
+    meanings: dict[str, dict[str, str]] = {}
+    for path, tree in modules().items():
+        for name, value in assignments(tree) if path.is_relative_to(PACKAGE) else ():
+            text = ast.unparse(value)
+            if name[0].isupper() and "TypeVar(" not in text:
+                meanings.setdefault(name, {})[text] = path.name
+    several = {name: texts for name, texts in meanings.items() if len(set(texts.values())) > 1}
+    assert not several, several
 
 
 # --- import without side effects ---------------------------------------------------------------

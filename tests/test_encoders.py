@@ -56,7 +56,9 @@ def installed(monkeypatch):
     """Installs the encoders of entry points, and no others."""
 
     def install(**values: str) -> None:
-        found = EntryPoints(EntryPoint(name, at, encoders.GROUP) for name, at in values.items())
+        found = EntryPoints(
+            EntryPoint(name, at, encoders.ENTRY_POINTS) for name, at in values.items()
+        )
         monkeypatch.setattr(encoders, "entry_points", lambda group: found)
 
     return install

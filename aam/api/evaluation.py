@@ -16,7 +16,7 @@ import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.api.memory import inputs_of, options_with
-from aam.api.samples import MIXTURES, PICTURE, SAMPLES, check_study, write_check
+from aam.api.samples import MIXTURES_FILE, PICTURE, SAMPLES_FILE, check_study, write_check
 from aam.api.training import choose_folds, load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import warn_of_single_samples, warn_of_values
@@ -66,7 +66,7 @@ from aam.typing import OptionValue
 log = logging.getLogger("aam")
 
 COLUMN_TABLE = "columns.tsv"
-AUDIT_OUTPUTS = (COLUMN_TABLE, SAMPLES, MIXTURES, PICTURE)
+AUDIT_OUTPUTS = (COLUMN_TABLE, SAMPLES_FILE, MIXTURES_FILE, PICTURE)
 OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", DOME, *FIGURES)
 
 # Maximum number of pairs of spellings in a message.

@@ -167,7 +167,7 @@ def _counts(numbers: Facts, steps: int) -> str:
 ATTENTION = re.compile(r"attn|attention|fmha|flash|bwd_kernel_d|bwd_preprocess", re.IGNORECASE)
 
 # How many kernels are listed.
-LISTED = 10
+LISTED_KERNELS = 10
 
 
 def read_kernels(path: Path) -> dict[str, float]:
@@ -195,7 +195,7 @@ def kernel_table(kernels: Mapping[str, float]) -> list[str]:
     remainder = {name: seconds for name, seconds in kernels.items() if name not in attention}
     lines = [f"kernels: {total:.3g} s, attention {sum(attention.values()) / total:.1%}"]
     for title, group in (("attention", attention), ("other", remainder)):
-        for name, seconds in [*group.items()][:LISTED]:
+        for name, seconds in [*group.items()][:LISTED_KERNELS]:
             share = f"{1e3 * seconds:10.2f} ms {seconds / total:6.1%}"
             lines.append(f"{title:<10} {name[:60]:<60} {share}")
     return lines

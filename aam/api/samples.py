@@ -25,7 +25,7 @@ from aam.typing import Floats
 log = logging.getLogger("aam")
 
 # What a check writes to a folder.
-SAMPLES, MIXTURES, PICTURE = "samples.tsv", "mixtures.tsv", "fit.svg"
+SAMPLES_FILE, MIXTURES_FILE, PICTURE = "samples.tsv", "mixtures.tsv", "fit.svg"
 
 
 def check_samples(
@@ -140,7 +140,7 @@ def write_check(folder: Path, check: SampleCheck) -> None:
     samples = check.samples.copy()
     for name in ("mixed", "misfit"):
         samples[name] = samples[name].map({True: "true", False: "false"})
-    write_text(folder / SAMPLES, samples.to_csv(**options))
-    write_text(folder / MIXTURES, check.mixtures.to_csv(index=False, **options))
+    write_text(folder / SAMPLES_FILE, samples.to_csv(**options))
+    write_text(folder / MIXTURES_FILE, check.mixtures.to_csv(index=False, **options))
     if (figure := fit_figure(check)) is not None:
         write_text(folder / PICTURE, figure.svg)

@@ -59,10 +59,10 @@ Pretraining = Folds[PretrainConfig]
 # Number of folds by default, and the smallest and the largest study that is cross-validated
 # (docs/prepare-data.md).
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
-MOST_ROWS, MOST_CELLS = 1_500, 20_000_000
+MOST_FOLD_ROWS, MOST_CELLS = 1_500, 20_000_000
 
 # Samples up to which a report compares the model with strong baselines.
-MOST_BASELINE_ROWS = MOST_ROWS
+MOST_BASELINE_ROWS = MOST_FOLD_ROWS
 
 
 def run_training(config: FineTuneConfig, report: bool = True) -> int:
@@ -268,11 +268,11 @@ def load_folds(
 def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
     """Whether the folds and their strong baselines take about two minutes on two cores, or less.
 
-    That is up to five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS`
+    That is up to five folds of `MOST_FOLD_ROWS` samples for each column to predict and `MOST_CELLS`
     samples times ASVs, or more folds of fewer samples.
     """
     rows = samples * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
-    return rows <= MOST_ROWS and rows * asvs <= MOST_CELLS
+    return rows <= MOST_FOLD_ROWS and rows * asvs <= MOST_CELLS
 
 
 def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]) -> FineTuneConfig:

@@ -256,7 +256,7 @@ EXACT_BINS = 4
 # Where bins of constant capacity end, in shares of the batch.
 ENDS = (1 / 16, 1 / 4, 1 / 2, 1.0)
 # Share of the batches that fit their bins, and the number of batches that are looked at.
-FITTING, BATCHES = 0.995, 64
+FITTING, FITTED_BATCHES = 0.995, 64
 # Capacities are multiples of these; buckets of distinct ASVs are a share of the mean apart.
 SLOT_STEP, ASV_STEP, BUCKET = 8, 32, 1 / 8
 # A position that no loss reads.

@@ -48,7 +48,7 @@ LARGEST_LOG, LEAST_MEDIAN_LOG = 25, 3
 
 # Bases at the ends of a sequence that are looked at.
 POSITIONS = 50
-QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+PROFILE_QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 # Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not
 # infinity.
 ERROR_RATE = 0.02
@@ -234,7 +234,7 @@ class RegionProfile:
         features without sequences.
         """
         hashes, frequencies = np.sort(_hashes(sequences)), np.full((POSITIONS, 4), 0.25)
-        profile = cls(np.zeros(len(QUANTILES)), frequencies, np.array(0.0), hashes)
+        profile = cls(np.zeros(len(PROFILE_QUANTILES)), frequencies, np.array(0.0), hashes)
         if any(map(first_not_dna, sequences)):
             return profile
         starts = _starts(sequences)
@@ -242,7 +242,9 @@ class RegionProfile:
         total = counts.sum(axis=1, keepdims=True)
         np.divide(counts, total, out=frequencies, where=total > 0)
         likelihood = np.array(profile._likelihood(starts).mean())
-        return cls(np.quantile([*map(len, sequences)], QUANTILES), frequencies, likelihood, hashes)
+        return cls(
+            np.quantile([*map(len, sequences)], PROFILE_QUANTILES), frequencies, likelihood, hashes
+        )
 
     @property
     def has_sequences(self) -> bool:

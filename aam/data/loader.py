@@ -22,7 +22,7 @@ from scipy import sparse
 from torch.utils.data import DataLoader
 
 from aam.data.batch import (
-    BATCHES,
+    FITTED_BATCHES,
     IGNORED,
     AnyBatch,
     Batch,
@@ -364,7 +364,7 @@ def _start_iterator(ahead: DataLoader[Any]) -> Iterator[Any]:
 
 
 # Rows of a batch, its epoch, and its number in the run.
-Item = tuple[Rows, int, int]
+BatchItem = tuple[Rows, int, int]
 Finish = Callable[[Batch, int], Any]
 # Workers, the list of what they do next, and how they finish a batch.
 Workers = tuple[DataLoader[Any], list[Any], Finish | None]
@@ -457,11 +457,11 @@ class Loader:
         `masked` is the share of the distinct ASVs that have a masked copy.
         """
         study, sizes, asvs, epoch = self.study, list[list[int]](), list[int](), 0
-        while len(sizes) < BATCHES:
+        while len(sizes) < FITTED_BATCHES:
             batches = self.order(epoch)
             if self.world.size > 1:
                 batches = [part for rows in batches for part in self.parts(rows)]
-            for rows in batches[: BATCHES - len(sizes)]:
+            for rows in batches[: FITTED_BATCHES - len(sizes)]:
                 read = [row[0] for row in rows_read(study, rows, epoch, self.collation.shallow)]
                 sizes.append(sorted(map(len, read), reverse=True))
                 asvs.append(len(np.unique(np.concatenate(read))))
@@ -538,7 +538,7 @@ class Loader:
         return max(int(most[part].sum()) for part in parts)
 
     def _exchange_rows(
-        self, rarefied: list[RarefiedRow], parts: list[Rows], item: Item, finish: Finish | None
+        self, rarefied: list[RarefiedRow], parts: list[Rows], item: BatchItem, finish: Finish | None
     ) -> Callable[[], Any]:
         """Begin to exchange rarefied samples; what is returned makes the batch of them."""
         _, epoch, number = item
@@ -551,7 +551,7 @@ class Loader:
         return batch
 
     def _exchange_asvs(
-        self, batch: Batch | PaddedBatch, parts: list[Rows], item: Item, finish: Finish | None
+        self, batch: Batch | PaddedBatch, parts: list[Rows], item: BatchItem, finish: Finish | None
     ) -> Callable[[], Any]:
         """Begin to exchange the ASVs of a batch; what is returned gives the batch that all ranks
         agree on.
@@ -559,7 +559,7 @@ class Loader:
         samples = tuple(map(len, parts))
         return exchange_asvs(batch, samples, self._longest(parts), self.world)
 
-    def _make(self, finish: Finish | None, item: Item) -> Any:
+    def _make(self, finish: Finish | None, item: BatchItem) -> Any:
         """Make a batch and finish it; where ranks exchange reads, only rarefy the rows of this
         one.
         """
@@ -569,11 +569,11 @@ class Loader:
         batch = rarefied_batch(self.study, rows, epoch, self.collation)
         return _finished(batch, number, finish)
 
-    def _make_in_worker(self, finish: Finish | None, item: Item) -> Any:
+    def _make_in_worker(self, finish: Finish | None, item: BatchItem) -> Any:
         """Make a batch in a worker."""
         return _as_bytes(self._make(finish, item))
 
-    def _results(self, items: list[Item], finish: Finish | None) -> Iterator[Any]:
+    def _results(self, items: list[BatchItem], finish: Finish | None) -> Iterator[Any]:
         """Yield what `_make` returns for each item, in order, in `workers` where there are any."""
         if not self.workers:
             yield from (self._make(finish, item) for item in items)
@@ -589,7 +589,7 @@ class Loader:
                 raise
             raise RunError(f"{KILLED} ({error}); lower --num-workers {self.workers}") from error
 
-    def _workers(self, items: list[Item], finish: Finish | None) -> DataLoader[Any]:
+    def _workers(self, items: list[BatchItem], finish: Finish | None) -> DataLoader[Any]:
         """Return the workers of this loader, which take `items` next."""
         if self.pools and self.pools[0][2] != finish:
             self.close()

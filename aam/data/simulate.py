@@ -20,7 +20,7 @@ CLASSES = {
     "batch": ("batch-1", "batch-2", "batch-3", "batch-4"),
 }
 EFFECTS = {"biome": 0.7, "season": 0.4, "batch": 0.6}
-FOLDS, POOL, NICHE_WIDTH, CONCENTRATION = 5, 180, 1.3, 150.0
+SIMULATED_FOLDS, POOL, NICHE_WIDTH, CONCENTRATION = 5, 180, 1.3, 150.0
 BASES, FREQUENCIES = np.frombuffer(b"ACGT", np.uint8), np.array([0.25, 0.18, 0.35, 0.22])
 
 
@@ -76,7 +76,7 @@ def random_metadata(samples: int, subjects: int, rng: np.random.Generator) -> pd
         "batch": rng.permutation(np.resize(CLASSES["batch"], subjects))[subject],
         "depth_confounded": rng.permutation(np.resize(("control", "case"), samples)),
         "null": rng.standard_normal(samples).round(3),
-        "fold": rng.permutation(np.arange(subjects) % FOLDS)[subject],
+        "fold": rng.permutation(np.arange(subjects) % SIMULATED_FOLDS)[subject],
     }
     ids = [f"sample-{number:0{len(str(samples))}d}" for number in range(1, samples + 1)]
     return pd.DataFrame(columns, pd.Index(ids, name="sample-id"))
@@ -131,8 +131,8 @@ def simulate(
     asvs = asvs or max(50, round(1_000 * (samples / 300) ** 0.5))
     parent, branch = random_tree(asvs, rng)
     sequences, traits = evolve(parent, branch, length, 1 + 4 * len(EFFECTS), rng)
-    metadata = random_metadata(samples, subjects or max(FOLDS, samples // 5), rng)
-    home = np.where(rng.random(asvs) < turnover, np.arange(asvs) % FOLDS, -1)
+    metadata = random_metadata(samples, subjects or max(SIMULATED_FOLDS, samples // 5), rng)
+    home = np.where(rng.random(asvs) < turnover, np.arange(asvs) % SIMULATED_FOLDS, -1)
     counts = random_counts(metadata, traits, home, depth, rng)
     text = list(sequences) + [""] * (asvs - 1)
     for node in range(len(parent) - 1):

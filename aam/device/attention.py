@@ -112,7 +112,7 @@ KERNEL_TOLERANCE = {
 }
 # Shape of the calls of a network: batch, heads, length, width of a head.
 Shape = tuple[int, int, int, int]
-REPEATS = 10
+TIMED_REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
 NOT_FINITE = 1e30
 CHECKS_FORMAT = 3
@@ -152,7 +152,9 @@ def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, shape
         query, key, value, _ = leaves
         scaled_dot_product_attention(query, key, value, device_mask).sum().backward()
 
-    duration = 0.0 if device.type == "cpu" else min(seconds(step, device) for _ in range(REPEATS))
+    duration = (
+        0.0 if device.type == "cpu" else min(seconds(step, device) for _ in range(TIMED_REPEATS))
+    )
     return {"forward": forward, "backward": max(backward) / max(largest, 1.0), "seconds": duration}
 
 

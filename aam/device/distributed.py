@@ -420,7 +420,7 @@ def end_rank(status: int) -> None:
 # --- what joins the ranks (`aam doctor --ranks`) ------------------------------------------------
 
 # As large as the gradients of a large network.
-ALL_REDUCE_BYTES, WARM_UP_CALLS, REPEATS = 2**26, 2, 5
+ALL_REDUCE_BYTES, WARM_UP_CALLS, REDUCE_REPEATS = 2**26, 2, 5
 
 
 def record_transport(file: Path) -> None:
@@ -452,11 +452,11 @@ def examine_ranks(world: World, device: torch.device, size: int = ALL_REDUCE_BYT
     """
     backend = "nccl" if device.type == "cuda" else "gloo"
     values, times = torch.ones(size // 4, device=device), []
-    for _ in range(WARM_UP_CALLS + REPEATS):
+    for _ in range(WARM_UP_CALLS + REDUCE_REPEATS):
         world.barrier()
         times.append(seconds(lambda: dist.all_reduce(values), device))
         values.fill_(1)
-    mean = sum(times[WARM_UP_CALLS:]) / REPEATS
+    mean = sum(times[WARM_UP_CALLS:]) / REDUCE_REPEATS
     means = world.all_gather({socket.gethostname(): torch.tensor(mean)})
     slowest = max(float(value) for part in means for value in part.values())
     nodes = len({host for part in means for host in part})

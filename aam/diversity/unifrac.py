@@ -36,7 +36,7 @@ RARE_TIPS = 256
 # Samples on which the share of samples with a branch is estimated.
 ESTIMATED_ON = 256
 # Common branches that are multiplied together, and fewer of the longest; see `exact_in_single`.
-GROUP, FIRST_GROUP = 128, 16
+BRANCH_GROUP, FIRST_GROUP = 128, 16
 SINGLE_BITS = 24
 # Returns ``a.T @ b`` for a [K, I] and b [K, J].
 Multiply: TypeAlias = Callable[[DenseMatrix, DenseMatrix], DenseMatrix]
@@ -46,7 +46,7 @@ Multiply: TypeAlias = Callable[[DenseMatrix, DenseMatrix], DenseMatrix]
 BRANCHES = 128
 ADDED = 32
 # Pairs of samples with a rare branch in common that are looked at together.
-PAIRS = 1 << 20
+VISITED_PAIRS = 1 << 20
 
 
 # --- branches ---------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ class Layout:
 
 def groups(branches: int) -> Iterator[slice]:
     """Yield slices of branches, the first ones short and each twice as long as the one before, up
-    to `GROUP`.
+    to `BRANCH_GROUP`.
     """
     start, size = 0, FIRST_GROUP
     while start < branches:
         yield slice(start, start + size)
-        start, size = start + size, min(2 * size, GROUP)
+        start, size = start + size, min(2 * size, BRANCH_GROUP)
 
 
 def exact_in_single(length: Floats) -> Floats:
@@ -447,7 +447,7 @@ def _rare_pairs(left: Input, right: Input) -> Iterator[tuple[Ints, Ints, Floats,
     start = 0
     while start < len(ends):
         before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + PAIRS, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, before + VISITED_PAIRS, side="right")))
         entry = np.repeat(np.arange(start, stop), times[start:stop])
         branch = left.rare.indices[entry]
         place = np.arange(len(entry)) - (ends - times)[entry] + before + columns.indptr[branch]

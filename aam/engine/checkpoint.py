@@ -32,7 +32,7 @@ FACTS, TENSORS = "state.json", "state.safetensors"
 # How many of the newest checkpoints are kept while a run lasts.
 KEPT = 2
 # Beginnings of the names of checkpoints.
-STEP, DAMAGED = "step-", "damaged-"
+STEP_PREFIX, DAMAGED_PREFIX = "step-", "damaged-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def broadcast_state(state: State | None, world: World) -> State | None:
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints below `folder`, oldest first."""
-    steps = {path: path.name.removeprefix(STEP) for path in folder.glob(f"{STEP}*")}
+    steps = {path: path.name.removeprefix(STEP_PREFIX) for path in folder.glob(f"{STEP_PREFIX}*")}
     return sorted((path for path in steps if steps[path].isdigit()), key=lambda p: int(steps[p]))
 
 
@@ -117,7 +117,7 @@ def load_latest(folder: Path) -> State | None:
             return load(path)
         except InputError as error:  # noqa: PERF203
             log.warning("%s; the checkpoint before it is tried", "; ".join(error.problems))
-            path.replace(path.with_name(f"{DAMAGED}{path.name}"))
+            path.replace(path.with_name(f"{DAMAGED_PREFIX}{path.name}"))
     return None
 
 
@@ -160,7 +160,7 @@ class CheckpointManager:
         urgency = self.world.all_reduce_max(2 if self.signals.caught else int(is_due))
         if not urgency:
             return
-        path, state = self.folder / f"{STEP}{step}", make_state()
+        path, state = self.folder / f"{STEP_PREFIX}{step}", make_state()
         try:
             save(path, state, self.world)
         except OSError as error:

@@ -52,13 +52,13 @@ from aam.options import IN_MEMORY, RunConfig, check, names, spelled
 
 log = logging.getLogger("aam")
 
-Item = TypeVar("Item")
+FoldValue = TypeVar("FoldValue")
 
 # Seconds between looks at the folds of other processes.
 WAIT = 1.0
 
 # Environment variables: the container image, and that processes share the folds of one run.
-IMAGE, SHARE = "AAM_IMAGE", "AAM_SHARE_FOLDS"
+IMAGE, SHARE_VARIABLE = "AAM_IMAGE", "AAM_SHARE_FOLDS"
 # In the directory of a run: its checkpoints, and its results, which are written last.
 CHECKPOINTS, RESULTS = "checkpoints", "metrics.json"
 # Folders of the best and of the last weights of a task.
@@ -321,7 +321,7 @@ class Run:
     @property
     def is_shared(self) -> bool:
         """Whether several processes fit the folds of this run."""
-        return bool(os.environ.get(SHARE))
+        return bool(os.environ.get(SHARE_VARIABLE))
 
     # --- the steps of a run, in their order ---
 
@@ -380,7 +380,7 @@ class Run:
             log.info("%s: finished already", self.path)
         return finished
 
-    def unfinished(self, folds: Mapping[Path, Item]) -> Iterator[tuple[Path, Item]]:
+    def unfinished(self, folds: Mapping[Path, FoldValue]) -> Iterator[tuple[Path, FoldValue]]:
         """Yield the folds, by folder, whose models do not exist yet; the caller fits them.
 
         Processes that share the run fit different folds, and wait for those of the others.

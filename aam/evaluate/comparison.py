@@ -24,7 +24,7 @@ OWN_MEDIAN, OWN_MAJORITY = "the median of these samples", "the majority class of
 
 CONSTANTS = (MEDIAN, MAJORITY, OWN_MEDIAN, OWN_MAJORITY)
 
-DEPTH, RICHNESS = "depth alone", "richness alone"
+DEPTH_ALONE, RICHNESS_ALONE = "depth alone", "richness alone"
 
 DEPTH_AND_RICHNESS, COVARIATES = "depth and richness alone", "covariates alone"
 

@@ -25,7 +25,7 @@ from aam.evaluate.verdict import Verdict, make_verdict
 from aam.io.metadata import Metadata
 
 # The column of folds that a user made only to fix the folds.
-FOLDS = "fold"
+FOLD_COLUMN = "fold"
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def evaluate(
     `baselines` are given by target, with the rows of the table. In a `new_cohort` the median or
     majority class of its own samples is a baseline too.
     """
-    fold = "" if columns.fold in (None, FOLDS) else str(columns.fold)
+    fold = "" if columns.fold in (None, FOLD_COLUMN) else str(columns.fold)
     results = []
     for spec in table.specs:
         predictions = target_predictions(table, spec, metadata, columns)

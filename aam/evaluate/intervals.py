@@ -28,7 +28,7 @@ FEW_GROUPS = 20
 # The same of the groups that hold samples of the rarest class, and of the share of all samples that
 # one group has.
 FEW_IN_A_CLASS = 10
-LARGEST_SHARE = 1 / 3
+LARGEST_GROUP_SHARE = 1 / 3
 
 # Cross-validation: the models that predict folds k and l have learned from each other's samples, so
 # that each pair of folds counts twice. Without signal the variance of a ranking metric's mean over
@@ -312,7 +312,7 @@ def rough(predictions: TargetPredictions) -> str:
             return f"{count} group{'s' if count > 1 else ''} of the class {rarest!r} only"
     largest = float(units.value_counts(normalize=True).max())
     above = f"one group above all, which has {100 * largest:.0f} % of the samples"
-    return above if largest > LARGEST_SHARE else ""
+    return above if largest > LARGEST_GROUP_SHARE else ""
 
 
 def intervals(

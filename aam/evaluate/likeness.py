@@ -32,7 +32,7 @@ ABOVE_FOLDS = 1.25
 LEAST_SAMPLES = 10
 
 # A sample may have as many reads in ASVs that training lacks as this share of held-out samples has.
-HELD_OUT, LEAST_UNSEEN = 0.99, 0.01
+HELD_OUT_LEVEL, LEAST_UNSEEN = 0.99, 0.01
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TableLikeness:
                 train, test = (_prevalence(presence[part])[kept] for part in rows)
                 shift = _shift(train, len(rows[0]), test, len(rows[1]))
                 most_shift = max(most_shift, ABOVE_FOLDS * shift)
-        most_unseen = float(np.quantile(unseen, HELD_OUT)) if len(unseen) else 0.0
+        most_unseen = float(np.quantile(unseen, HELD_OUT_LEVEL)) if len(unseen) else 0.0
         names = tuple(asvs[at] for at in kept.tolist())
         prevalence = tuple(round(value, 5) for value in share[kept].tolist())
         return cls(names, prevalence, presence.shape[0], most_shift, max(LEAST_UNSEEN, most_unseen))

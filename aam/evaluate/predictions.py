@@ -33,7 +33,7 @@ from aam.typing import Array, Bools
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
-RAREFACTIONS, MEMBER_SD, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd", "low", "high")
+RAREFACTION_SD, MEMBER_SD, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd", "low", "high")
 
 # Columns of text, "" where nothing is known: the fold that held a sample out; what it was to the
 # model (train, validation, test, or calibration if it fitted the intervals); why it has no value.
@@ -130,7 +130,7 @@ def make_predictions(
         values = predicted[spec.name]
         columns |= zip(_columns(spec), values.T if spec.labels else [values], strict=False)
     for name, deviation in (deviations or {}).items():
-        columns[f"{name}.{RAREFACTIONS}"] = deviation
+        columns[f"{name}.{RAREFACTION_SD}"] = deviation
     columns |= {name: texts.get(name, "") for name in TEXT_COLUMNS}
     frame = pd.DataFrame(columns, pd.Index(sample_ids, name="sample-id", dtype=object))
     return PredictionTable(tuple(specs), frame)
@@ -177,7 +177,7 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
         if name in TEXT_COLUMNS:
             columns[name] = first
         elif all(name in table.frame for table in tables):
-            power = 2 if str(name).endswith(f".{RAREFACTIONS}") else 1
+            power = 2 if str(name).endswith(f".{RAREFACTION_SD}") else 1
             powers = np.stack([table.frame[name].to_numpy() ** power for table in tables])
             columns[name] = powers.mean(axis=0) ** (1 / power)
     for spec in tables[0].specs:

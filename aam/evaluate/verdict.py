@@ -45,7 +45,7 @@ CAUTION: dict[EvaluatedSubset, str] = {
 
 # A caution names the class if at least this share of at least this number of samples is predicted
 # as one class, and that share exceeds the true one by the rest.
-ONE_CLASS, LEAST_SAMPLES = 0.95, 20
+ONE_CLASS, LEAST_VERDICT_SAMPLES = 0.95, 20
 
 # A trivial baseline with these metrics solves the task by itself. Where one class is frequent,
 # plain accuracy says nothing of the others.
@@ -218,7 +218,9 @@ def _frequent_class(complete: TargetPredictions) -> list[str]:
     truth, predicted = complete.truth, complete.predicted.argmax(axis=1)
     most = int(np.bincount(predicted).argmax())
     predicted_share, true_share = float(np.mean(predicted == most)), float(np.mean(truth == most))
-    if len(truth) < LEAST_SAMPLES or predicted_share < max(ONE_CLASS, true_share + 1 - ONE_CLASS):
+    if len(truth) < LEAST_VERDICT_SAMPLES or predicted_share < max(
+        ONE_CLASS, true_share + 1 - ONE_CLASS
+    ):
         return []
     label = complete.labels[most]
     return [
@@ -249,7 +251,7 @@ def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[st
         value = rival.metrics[key].value
         if rival.trivial and not rival.constant and enough and value >= SOLVED[key]:
             solved[rival.name] = value
-    if comparison.DEPTH in solved or comparison.RICHNESS in solved:
+    if comparison.DEPTH_ALONE in solved or comparison.RICHNESS_ALONE in solved:
         solved.pop(comparison.DEPTH_AND_RICHNESS, None)
     effect = "separates the classes" if labels else "explains most of the target"
     return [

@@ -360,7 +360,7 @@ def explain_samples(
 FALSE_DISCOVERIES = 0.05
 
 # Resamplings of groups for an interval, and columns resampled at a time.
-REPEATS, COLUMNS_AT_ONCE = 1000, 512
+BOOTSTRAP_REPEATS, COLUMNS_AT_ONCE = 1000, 512
 
 
 def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
@@ -412,7 +412,7 @@ def _ratios(top: Matrix, bottom: Matrix, seed: int) -> Floats:
     or, for all columns, ``[G, 1]``.
     """
     groups, ratios = top.shape[0], [np.zeros((0, 3))]
-    repeats = REPEATS if groups >= LEAST_GROUPS else 0
+    repeats = BOOTSTRAP_REPEATS if groups >= LEAST_GROUPS else 0
     draws = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
     # How often each group counts: once, and then as drawn with replacement.
     weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in draws)])

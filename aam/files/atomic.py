@@ -20,7 +20,7 @@ from aam.errors import InputError, refuse, reworded, shown
 
 # Largest text and JSON that are read, in bytes.
 MAX_BYTES, MAX_JSON = 2 << 30, 64 << 20
-BLOCK = 1 << 20
+READ_BLOCK = 1 << 20
 # A temporary name says who writes it, or for what it stands in: PREFIX~host~process~name.
 PARTIAL = ".partial"
 REPLACED = ".replaced"
@@ -235,7 +235,7 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(READ_BLOCK):
             digest.update(block)
     return digest.hexdigest()
 

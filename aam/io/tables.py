@@ -334,7 +334,7 @@ def checked_table(
 
 # Names of columns that describe features, without case, blanks and punctuation. Those of the
 # second are left out where they hold text.
-DESCRIPTION = re.compile("confidence|consensus|bootstrap|(ncbi|clade)?(tax)?(onomy|on)?id")
+DESCRIPTION_COLUMN = re.compile("confidence|consensus|bootstrap|(ncbi|clade)?(tax)?(onomy|on)?id")
 RANK_OR_SEQUENCE = re.compile(
     "domain|(super|sub)?kingdom|phylum|class|order|family|genus|(sub)?species|strain|"
     "(asv|otu|rep|representative)?(sequence|seq)"
@@ -342,7 +342,7 @@ RANK_OR_SEQUENCE = re.compile(
 # Columns of featureCounts, of mothur's .shared and of its .count_table, which hold no reads of a
 # sample.
 FEATURE_COUNTS = ("Chr", "Start", "End", "Strand", "Length")
-SHARED, COUNT_TABLE = ("label", "Group", "numOtus"), ("Representative_Sequence", "total")
+SHARED_HEADER, COUNT_TABLE = ("label", "Group", "numOtus"), ("Representative_Sequence", "total")
 MOTHUR_COMPRESSED = "#Compressed Format"
 
 
@@ -361,7 +361,7 @@ class Layout:
     def of(cls, header: list[str], where: str) -> Layout:
         """Return the layout of a table with this header."""
         first, by_sample = header[0], is_sample_header(header[0])
-        if tuple(header[:3]) == SHARED:
+        if tuple(header[:3]) == SHARED_HEADER:
             return cls(header, 1, frozenset({0, 1, 2}), by_sample=True)
         if first == COUNT_TABLE[0]:
             if len(header) == len(COUNT_TABLE):
@@ -370,10 +370,10 @@ class Layout:
             return cls(header, 0, frozenset({0, header.index(COUNT_TABLE[1])}))
         numbers = range(1, len(header))
         left_out = {x for x in numbers if is_lineage_header(header[x])}
-        left_out |= {x for x in numbers if has_name(header[x], DESCRIPTION)}
+        left_out |= {x for x in numbers if has_name(header[x], DESCRIPTION_COLUMN)}
         if tuple(header[1:6]) == FEATURE_COUNTS:
             left_out |= {*range(1, 6)}
-        return cls(header, 0, frozenset({0, *left_out}), by_sample or first == SHARED[1])
+        return cls(header, 0, frozenset({0, *left_out}), by_sample or first == SHARED_HEADER[1])
 
 
 class TextCounts:

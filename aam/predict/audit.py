@@ -42,11 +42,11 @@ from aam.predict.out_of_fold import Fold, group_folds
 from aam.predict.prediction import presence_of
 from aam.typing import Ids, Integers, Ints
 
-FOLDS, MOST_COVARIATES = 5, 5
+AUDIT_FOLDS, MOST_COVARIATES = 5, 5
 # The kernel of this number of samples takes a second.
 MOST_AUDIT_SAMPLES = 1500
 
-DEPTH, RICHNESS = "sequencing depth", "richness"
+DEPTH_COLUMN, RICHNESS = "sequencing depth", "richness"
 
 # Columns of the frame of an audit with numbers.
 SCORES = ("random", "split", "random_gain", "split_gain", "microbes_gain")
@@ -150,7 +150,7 @@ def make_audit(
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence = presence_of(study, rows)
     columns = [read_column(metadata, name, ids) for name in metadata.columns if name != target]
-    columns.append(_column_of_reads(DEPTH, study.table.depths[rows]))
+    columns.append(_column_of_reads(DEPTH_COLUMN, study.table.depths[rows]))
     columns.append(_column_of_reads(RICHNESS, np.diff(presence.indptr)))
     duplicates = nearly_identical(select_samples(study.table, ids))
     if target is None:
@@ -199,7 +199,7 @@ def _strata(goal: Column, classes: bool) -> Ints:
 def _folds(ids: Ids, goal: Column, classes: bool, groups: Groups) -> list[Fold]:
     """Folds that spread the target evenly; whole groups stay together."""
     strata = [str(code) for code in goal.codes] if classes else goal.numbers
-    return group_folds(ids, FOLDS, groups, strata, seed=0)
+    return group_folds(ids, AUDIT_FOLDS, groups, strata, seed=0)
 
 
 def _design(

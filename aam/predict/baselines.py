@@ -137,7 +137,10 @@ def _trivial_estimators(task: Task, seed: int) -> dict[str, tuple[BaseEstimator,
         estimators = {comparison.MEDIAN: (DummyRegressor(strategy="median"), task.depth)}
     if task.covariates is not None and task.covariates.shape[1]:
         estimators[comparison.COVARIATES] = forest(min_samples_leaf=3), task.covariates
-    columns = {comparison.DEPTH: np.log1p(task.depth), comparison.RICHNESS: np.log1p(task.richness)}
+    columns = {
+        comparison.DEPTH_ALONE: np.log1p(task.depth),
+        comparison.RICHNESS_ALONE: np.log1p(task.richness),
+    }
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     if len(columns) == 2:
         both = np.stack([*columns.values()], axis=1)

@@ -32,9 +32,9 @@ SHORTEST = 5
 # Levels with at most this number of samples on average may be subjects.
 MOST_PER_SUBJECT, LEAST_SUBJECTS = 30, 6
 # Samples of a column resemble each other if, of this share more of them than by chance, the nearest
-# sample has the same value, and if no more than `ALPHA` of `DRAWS` permutations reach that. On five
-# public studies the nearest sample is the subject's own for a share of 0.29 to 0.95.
-LEAST_RESEMBLANCE, DRAWS, ALPHA = 0.15, 199, 0.01
+# sample has the same value, and if no more than `KIND_ALPHA` of `KIND_DRAWS` permutations reach
+# that. On five public studies the nearest sample is the subject's own for a share of 0.29 to 0.95.
+LEAST_RESEMBLANCE, KIND_DRAWS, KIND_ALPHA = 0.15, 199, 0.01
 
 
 # --- by name -------------------------------------------------------------------------------------
@@ -93,12 +93,12 @@ def resemblance(column: Column, nearest: Ints, strata: Ints) -> tuple[float, flo
         return float((values[rows] == values[nearest[rows]]).mean())
 
     permuted = []
-    for _ in range(DRAWS):
+    for _ in range(KIND_DRAWS):
         shuffled = np.empty_like(codes)
         shuffled[by_stratum] = codes[np.lexsort((random.random(len(codes)), strata))]
         permuted.append(agreement(shuffled))
     observed, chance = agreement(codes), float(np.mean(permuted))
-    p = (1 + sum(value >= observed for value in permuted)) / (1 + DRAWS)
+    p = (1 + sum(value >= observed for value in permuted)) / (1 + KIND_DRAWS)
     return (observed - chance) / max(1 - chance, 1e-9), p
 
 
@@ -172,7 +172,7 @@ def overview(
         elif kind in (None, "identity") and _can_be_subjects(column):
             kappa, p = resemblance(column, nearest, strata)
             least = LEAST_RESEMBLANCE if kind is None else 0.0
-            if p <= ALPHA and kappa >= least and not has_role(column, "samples"):
+            if p <= KIND_ALPHA and kappa >= least and not has_role(column, "samples"):
                 resembling[column.name] = kind == "identity"
                 kind = "identity"
         with_kinds.append(replace(column, kind=kind or _kind_by_data(column)))

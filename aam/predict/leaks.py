@@ -44,9 +44,9 @@ SAME_RANKS, SAME_ORDER, SAME_CLASS = 0.98, 0.995, 0.98
 
 # Classes of fewer samples are not scored, and leaves of trees are not smaller.
 LEAST_OF_LEVEL = 5
-# A class needs this number of groups in folds, an audit `LEAST_UNITS` groups to say that nothing
-# was seen.
-LEAST_GROUPS_OF_CLASS, LEAST_UNITS = 3, 10
+# A class needs this number of groups in folds, an audit `LEAST_LEAK_UNITS` groups to say that
+# nothing was seen.
+LEAST_GROUPS_OF_CLASS, LEAST_LEAK_UNITS = 3, 10
 
 # Dangers of a column, the worst first.
 DANGERS = ("confounded", "same", "random split", "split", "part", "suspect", "prevented")
@@ -259,7 +259,7 @@ class Design:
     def noticeable(self) -> float:
         """Gain above which a column would be named; infinite with too few groups or folds."""
         folds, groups = len(self.split), len(np.unique(self.units))
-        if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_UNITS:
+        if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_LEAK_UNITS:
             return np.inf
         perfect = score(self.truth, self.truth, self.units, self.tests)
         return perfect.gain - perfect.low

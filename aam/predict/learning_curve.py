@@ -28,13 +28,13 @@ from aam.predict.out_of_fold import Fold
 from aam.typing import Array, Floats, Rows
 
 # Shares of the training groups, and how often each is drawn.
-DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
+CURVE_DRAWS = {0.2: 5, 0.35: 4, 0.5: 3, 0.7: 2, 1.0: 1}
 
 # Minimum number of groups of a share, and of a class if a group has one class; minimum number of
 # shares of a power law.
 LEAST_CURVE_GROUPS, LEAST_OF_CLASS, LEAST_SHARES = 6, 2, 3
 
-REPEATS, CURVE_PASSES = 400, 3
+CURVE_REPEATS, CURVE_PASSES = 400, 3
 
 EXPONENTS = np.arange(0.1, 1.51, 0.1)
 
@@ -167,7 +167,7 @@ def learning_curve(
     depth: int,
     seed: int,
     members: Sequence[str] = DEFAULT_MEMBERS,
-    shares: Mapping[float, int] = DRAWS,
+    shares: Mapping[float, int] = CURVE_DRAWS,
 ) -> LearningCurve | None:
     """The headline metric of a blend of members at shares of the training groups of each fold.
 
@@ -186,7 +186,9 @@ def learning_curve(
         if not (tasks := [part for part in every_task if part is not None]):
             continue
         results = [_held_out(part, blend) for part in tasks]
-        values = np.stack([resample_metrics(result, seed, REPEATS)[metric] for result in results])
+        values = np.stack(
+            [resample_metrics(result, seed, CURVE_REPEATS)[metric] for result in results]
+        )
         # Resamples are over the draws too.
         draw = random.integers(len(values), size=(len(values), values.shape[1]))
         resampled = np.take_along_axis(values, draw, axis=0).mean(axis=0)

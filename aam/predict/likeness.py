@@ -19,7 +19,7 @@ RELATED, CLOSELY_RELATED, SMALL_SHARE, LEAST_DEVIATION = 2.0, 1.0, 0.05, 0.02
 SIMILAR, SAME_FEATURES, SAME_RATIO, FEATURES_TO_JUDGE, READS_TO_SHOW = 0.9, 0.9, 0.7, 10, 10
 
 # Near duplicates that are looked for per sample, and samples and pairs that are compared at a time.
-MOST_SIMILAR, BLOCK, PAIRS = 50, 256, 2000
+MOST_SIMILAR, SAMPLE_BLOCK, LIKENESS_PAIRS = 50, 256, 2000
 
 
 class Likeness:
@@ -43,8 +43,8 @@ class Likeness:
         self.shares = sparse.csr_array(counts.multiply(1 / self.depth[:, None]))
         roots = sparse.csr_array(self.shares.sqrt())
         middle, deviation, similar = [np.zeros(0)], [np.zeros(0)], [np.zeros((0, 2), np.int64)]
-        for start in range(0, counts.shape[0], BLOCK):
-            likeness = np.asarray((roots[start : start + BLOCK] @ roots.T).todense())
+        for start in range(0, counts.shape[0], SAMPLE_BLOCK):
+            likeness = np.asarray((roots[start : start + SAMPLE_BLOCK] @ roots.T).todense())
             median = np.median(likeness, axis=1)
             middle.append(median)
             spread = np.median(np.abs(likeness - median[:, None]), axis=1)
@@ -75,8 +75,8 @@ class Likeness:
 def near_duplicates(likeness: Likeness) -> Ints:
     """Return the pairs of samples that resemble each other like two draws of one sample, [n, 2]."""
     alike = [np.zeros(0, bool)]
-    for start in range(0, len(likeness.similar), PAIRS):
-        pairs = likeness.similar[start : start + PAIRS]
+    for start in range(0, len(likeness.similar), LIKENESS_PAIRS):
+        pairs = likeness.similar[start : start + LIKENESS_PAIRS]
         first, second = (likeness.shares[pairs[:, place]] for place in (0, 1))
         depth = likeness.depth[pairs].min(axis=1)
         shows = first.maximum(second).multiply(depth[:, None]) >= READS_TO_SHOW

@@ -41,7 +41,7 @@ COVARIATE_SHARE = 0.5
 
 # The cost of a kernel grows with the third power of the samples: a larger study is learned from
 # in parts of this size, and their weights are averaged (Zhang, Duchi and Wainwright 2015).
-MAX_SAMPLES = 4000
+MAX_KERNEL_SAMPLES = 4000
 # Up to this number of samples BLAS computes with one thread.
 ONE_THREAD = 1000
 
@@ -208,8 +208,8 @@ class Linear(estimator.CountsEstimator):
             target = (values[:, None] <= self.thresholds_).astype(np.float64)
         blocks = [estimator.feature_values(self.features, r, self.names_) for r in rarefactions]
         all_weights, models = estimator.training_weights(labelled, self.n_classes), []
-        for number in range(-(-len(values) // MAX_SAMPLES)):
-            rows = subsample(len(values), number, MAX_SAMPLES)
+        for number in range(-(-len(values) // MAX_KERNEL_SAMPLES)):
+            rows = subsample(len(values), number, MAX_KERNEL_SAMPLES)
             part, weights, part_target = labelled.at(rows), all_weights[rows], target[rows]
             features, covariates = [block[rows] for block in blocks], part.samples.covariates
             kernel, scale, share = joint_kernel(features, covariates)

@@ -20,8 +20,8 @@ from aam.typing import Bools, Floats, Ints
 
 # Shares of a source that are tried: first few, by expected reads, for all samples; then many for
 # the candidates. Above the largest the two are relatives.
-LEAST_SHARE, LARGEST_SHARE, STEP = 0.001, 0.35, 3.0
-SHARES = np.geomspace(LEAST_SHARE, 0.5, 28)
+LEAST_MIXTURE, LARGEST_MIXTURE, GRID_STEP = 0.001, 0.35, 3.0
+MIXTURE_SHARES = np.geomspace(LEAST_MIXTURE, 0.5, 28)
 
 # Variance of the reads of a feature of the source beyond Poisson, in units of the squared mean.
 DISPERSION = 0.05
@@ -30,7 +30,7 @@ DISPERSION = 0.05
 PSEUDO_SAMPLES = 2.0
 
 # Limits of the chance of a feature, and features and samples whose dependence is looked at.
-CHANCES, DEPENDENT, REFERENCES = (1e-4, 0.999), 300, 1000
+CHANCES, DEPENDENT, REFERENCE_SAMPLES = (1e-4, 0.999), 300, 1000
 
 # Likeliest sources that are looked at, and sources of different groups that are kept.
 CANDIDATES, SOURCES = 40, 4
@@ -41,7 +41,7 @@ CANDIDATES, SOURCES = 40, 4
 MOST_RELATIVES, LARGE_SHARE, STRONG = 0.125, 0.1, 3.0
 
 # Share of the suspicions that is expected by chance, and samples that are too few to say so.
-FALSE_DISCOVERIES, LEAST_SAMPLES = 0.05, 20
+FALSE_DISCOVERIES, LEAST_TABLE_SAMPLES = 0.05, 20
 
 # Chance that a best source stands out from the others, and quantile of the differences between the
 # others that gives the scale of chance in a study.
@@ -102,9 +102,9 @@ class Mixture:
         self.shares = sparse.csr_array(counts.multiply(1 / self.depth[:, None]))
         self.columns = sparse.csc_array(self.shares)
         self.log_share = np.log(self.columns.data)
-        low, high = max(1.0, LEAST_SHARE * self.depth.min()), LARGEST_SHARE * self.depth.max()
-        steps = max(0, int(np.log(high / low) / np.log(STEP)))
-        self.reads = low * STEP ** np.arange(2 + steps)
+        low, high = max(1.0, LEAST_MIXTURE * self.depth.min()), LARGEST_MIXTURE * self.depth.max()
+        steps = max(0, int(np.log(high / low) / np.log(GRID_STEP)))
+        self.reads = low * GRID_STEP ** np.arange(2 + steps)
         starts = self.shares.indptr[:-1]
         absences = (_absence(reads, self.shares.data) for reads in self.reads)
         self.absence = np.stack([np.add.reduceat(absence, starts) for absence in absences])
@@ -118,12 +118,12 @@ class Mixture:
         sources = sources[coarse[sources] > 0]
         common, shares = self._common(row, sources), self.shares[sources]
         source = np.repeat(np.arange(len(sources)), np.diff(shares.indptr))
-        ratios = np.zeros((len(SHARES), len(sources)))
-        for step, reads in enumerate(SHARES * self.depth[row]):
+        ratios = np.zeros((len(MIXTURE_SHARES), len(sources)))
+        for step, reads in enumerate(MIXTURE_SHARES * self.depth[row]):
             absence = _absence(reads, shares.data)
             ratios[step] = common.totals(reads, len(sources))
             ratios[step] -= np.bincount(source, absence, minlength=len(sources))
-        ratio, share = ratios.max(axis=0), SHARES[ratios.argmax(axis=0)]
+        ratio, share = ratios.max(axis=0), MIXTURE_SHARES[ratios.argmax(axis=0)]
         order = np.argsort(-ratio, kind="stable")
         return sources[order], ratio[order], share[order]
 
@@ -178,7 +178,7 @@ class Mixture:
         )
         ratio = np.full(len(self.groups), -np.inf)
         share = self.reads / self.depth[row]
-        for step in np.flatnonzero((share >= LEAST_SHARE) & (share <= LARGEST_SHARE)):
+        for step in np.flatnonzero((share >= LEAST_MIXTURE) & (share <= LARGEST_MIXTURE)):
             total = common.totals(self.reads[step], len(ratio)) - self.absence[step]
             ratio = np.maximum(ratio, total)
         return ratio
@@ -273,7 +273,7 @@ def stand_out(evidence: Floats) -> Bools:
     ratio.
     """
     n, width = evidence.shape
-    if n < LEAST_SAMPLES or width < SOURCES:
+    if n < LEAST_TABLE_SAMPLES or width < SOURCES:
         return np.zeros(n, bool)
     spacing = -np.diff(evidence, axis=1) * np.arange(1, width)
     scale = max(1.0, float(np.quantile(spacing, BULK)) / -np.log(1 - BULK))
@@ -311,7 +311,7 @@ def likeliest_sources(
         rows, ratio, part = mixture.likeliest(row, is_source)
         if len(rows):
             relatives[row] = part[0] >= LARGE_SHARE and ratio[0] > np.log(n) + STRONG
-        strange = (part <= LARGEST_SHARE) & ~likeness.are_related(row, rows, part)
+        strange = (part <= LARGEST_MIXTURE) & ~likeness.are_related(row, rows, part)
         rows, ratio, part = rows[strange], ratio[strange], part[strange]
         if len(rows):
             source[row], share[row] = rows[0], part[0]
@@ -343,6 +343,6 @@ def _references(row: int, source: int, groups: Ints, likeness: Likeness) -> Ints
     """Rows that show which features occur together: neither of the group of a sample nor related
     to its source.
     """
-    rows = np.random.default_rng(0).permutation(len(groups))[:REFERENCES]
+    rows = np.random.default_rng(0).permutation(len(groups))[:REFERENCE_SAMPLES]
     rows = rows[(groups[rows] != groups[row]) & (groups[rows] != groups[source])]
     return np.asarray(rows[~likeness.are_related(source, rows)])

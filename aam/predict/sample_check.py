@@ -17,18 +17,18 @@ from aam.data.rarefaction import LOWEST_DEPTH, rarefied_counts
 from aam.engine.logger import ProgressBar
 from aam.io.tables import AmpliconTable
 from aam.predict.likeness import Likeness, near_duplicates
-from aam.predict.mixture import LEAST_SAMPLES, Mixture, Sources, likeliest_sources
+from aam.predict.mixture import LEAST_TABLE_SAMPLES, Mixture, Sources, likeliest_sources
 from aam.predict.subject_fit import SubjectFit, fit_subjects, shifts
 from aam.typing import Array, Floats, Ints
 
 log = logging.getLogger("aam")
 
-MIXTURES = ("sample", "source", "share", "evidence", "feature", "reads", "feature_evidence")
+MIXTURE_COLUMNS = ("sample", "source", "share", "evidence", "feature", "reads", "feature_evidence")
 DUPLICATES = ("first", "second")
 SWAP_COLUMNS = ("first", "second", "first_subject", "second_subject", "margin")
 
 # Features of a suspicion that are listed, and seconds after which the time left is told.
-LISTED, LONG = 20, 30.0
+LISTED_SAMPLES, LONG = 20, 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def check_table(
     pairs, sources, fit = near_duplicates(likeness), None, None
     deep = np.zeros(0, np.int64)
     with ProgressBar("Samples", n, "samples") as bar:
-        if len(rows) < LEAST_SAMPLES:
+        if len(rows) < LEAST_TABLE_SAMPLES:
             limits.append("few samples")
         else:
             progress = _Clock(bar, len(rows), "the search for mixtures")
@@ -124,7 +124,7 @@ def check_table(
             if not has_subjects and sources.has_relatives:
                 sources = None
                 limits.append("needs subjects")
-        if has_subjects and len(rows) >= LEAST_SAMPLES:
+        if has_subjects and len(rows) >= LEAST_TABLE_SAMPLES:
             fit, deep = _subjects(table, codes, time, bar)
     samples = pd.DataFrame(index=pd.Index(ids, name="sample-id"))
     _add_sources(samples, rows, sources)
@@ -188,10 +188,10 @@ def _mixtures(
             source, share = int(sources.source[row]), float(sources.share[row])
             pair = ids[rows[row]], ids[rows[source]], share, sources.evidence[row]
             features, terms = mixture.carriers(row, source, share)
-            for feature, term in zip(features[:LISTED].tolist(), terms, strict=False):
+            for feature, term in zip(features[:LISTED_SAMPLES].tolist(), terms, strict=False):
                 name, reads = table.feature_ids[feature], int(counts[row, feature])
                 carriers.append((*pair, name, reads, term))
-    return pd.DataFrame(carriers, columns=[*MIXTURES])
+    return pd.DataFrame(carriers, columns=[*MIXTURE_COLUMNS])
 
 
 def _subjects(
@@ -200,7 +200,7 @@ def _subjects(
     """Fit of the samples deep enough to subjects, and their rows; all are rarefied to one depth."""
     depth = max(LOWEST_DEPTH, int(np.quantile(table.depths, 0.1)))
     deep = np.flatnonzero(table.depths >= depth)
-    if len(deep) < LEAST_SAMPLES or len(np.unique(codes[deep])) < 2:
+    if len(deep) < LEAST_TABLE_SAMPLES or len(np.unique(codes[deep])) < 2:
         return None, deep
     presence = sparse.csr_array(rarefied_counts(table[deep], depth, 0, 0).sign())
     times = None if time is None else time[deep]

@@ -40,7 +40,7 @@ from aam.typing import Array, Floats, Rows
 # Parts of a saved model that its description holds as they are.
 DESCRIBED = ("depth", "seed", "data", "model", "covariates", "notes")
 
-DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
+MODEL_FILE, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
 
 # Numbers that a network may hold whatever its weights are: 4 MB.
@@ -53,7 +53,7 @@ LARGEST_WEIGHT = 1e6
 MOST_RANGES = 1e6
 
 # What libraries raise of files that are no model.
-DAMAGED = (OSError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+DAMAGE_ERRORS = (OSError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
 RETRAIN = (
     " (a .pt or .ckpt file of the predecessor cannot be loaded: retrain with `aam pretrain` and "
@@ -238,7 +238,7 @@ def _described_blends(saved: SavedModel) -> tuple[list[Facts], dict[str, Array]]
 
 def save_notes(path: Path, notes: dict[str, Any]) -> None:
     """Add notes to the saved model at `path`, all of them or nothing."""
-    description: Any = read_json(path / DESCRIPTION)
+    description: Any = read_json(path / MODEL_FILE)
     with atomic_folder(path) as folder:
         shutil.copytree(path, folder, dirs_exist_ok=True)
         (folder / MANIFEST).unlink()
@@ -248,7 +248,7 @@ def save_notes(path: Path, notes: dict[str, Any]) -> None:
 def _describe(folder: Path, description: dict[str, Any]) -> None:
     """Write the description of a model, and the manifest of its folder."""
     text = json.dumps(description, indent=1) + "\n"
-    (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+    (folder / MODEL_FILE).write_text(text, encoding="utf-8")
     write_manifest(folder)
 
 
@@ -308,10 +308,10 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     verify_manifest(path)
     description: Any = {}
     try:
-        description = read_json(path / DESCRIPTION)
-        description = checked_description(path / DESCRIPTION, description)
+        description = read_json(path / MODEL_FILE)
+        description = checked_description(path / MODEL_FILE, description)
         return _read_model(path, description, device)
-    except (*DAMAGED, SafetensorError) as error:
+    except (*DAMAGE_ERRORS, SafetensorError) as error:
         problems = [f"not a model this aam can read ({error})"]
         if isinstance(error, InputError):
             problems = [problem.removeprefix(f"{path}: ") for problem in error.problems]

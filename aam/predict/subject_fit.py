@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from aam.predict.mixture import LEAST_SAMPLES
+from aam.predict.mixture import LEAST_TABLE_SAMPLES
 from aam.typing import Bools, Floats, Ints
 
 # Nearest samples of a subject that count, and pseudo-samples at the prevalence in the table.
-NEAREST, PSEUDO_SAMPLES = 3, 1.0
+NEAREST, SUBJECT_PSEUDO_SAMPLES = 3, 1.0
 
 # Weight of a sample by its distance in time: exp(-distance / scale), with this part of the
 # interquartile range of times for scale.
@@ -30,7 +30,7 @@ FAMILY_WISE, LEAST_OWN = 0.05, 0.5
 SUBJECT_BULK = 0.85
 
 # Other subjects that are compared, and neighbours in the sheet that make a shift.
-COMPARED, LEAST_SHIFT = 4, 3
+COMPARED, LEAST_SUBJECT_SHIFT = 4, 3
 
 
 class Subjects:
@@ -57,7 +57,7 @@ class Subjects:
         self.starts = np.flatnonzero(np.diff(groups[self.by_group], prepend=-1))
         # Log probability that no feature is there, by the weight of a group.
         self.weight_grid = np.concatenate([[0], np.geomspace(1e-3, n, 60)])
-        shrunken = PSEUDO_SAMPLES / (self.weight_grid[:, None] + PSEUDO_SAMPLES)
+        shrunken = SUBJECT_PSEUDO_SAMPLES / (self.weight_grid[:, None] + SUBJECT_PSEUDO_SAMPLES)
         self.nothing = np.log1p(-shrunken * self.usual).sum(axis=1)
         self.scale = 1.0
         if time is not None:
@@ -91,8 +91,8 @@ class Subjects:
         weights[row] = 0
         of_group = np.bincount(self.groups, weights, minlength=self.number)
         seen = np.bincount(self.pair, weights[self.sample], minlength=len(self.pair_group))
-        total = of_group[self.pair_group] + PSEUDO_SAMPLES
-        usual = PSEUDO_SAMPLES * self.usual[self.pair_feature]
+        total = of_group[self.pair_group] + SUBJECT_PSEUDO_SAMPLES
+        usual = SUBJECT_PSEUDO_SAMPLES * self.usual[self.pair_feature]
         chance = np.minimum((seen + usual) / total, 1 - 1e-5)
         change = np.log1p(-chance) - np.log1p(-usual / total)
         has = np.zeros(len(self.features), bool)
@@ -102,9 +102,9 @@ class Subjects:
         logit = np.log(chance[there]) - np.log1p(-chance[there])
         expected = np.log(usual[there]) - np.log(total[there] - usual[there])
         change[there] += logit - expected
-        small = PSEUDO_SAMPLES * self.usual[own]
+        small = SUBJECT_PSEUDO_SAMPLES * self.usual[own]
         alone = np.log(small).sum()
-        alone = alone - np.log(of_group[:, None] + PSEUDO_SAMPLES - small).sum(axis=1)
+        alone = alone - np.log(of_group[:, None] + SUBJECT_PSEUDO_SAMPLES - small).sum(axis=1)
         nothing = np.interp(of_group, self.weight_grid, self.nothing)
         other = np.bincount(self.pair_group, change, minlength=self.number)
         return np.asarray(alone + nothing + other)
@@ -160,7 +160,7 @@ class SubjectFit:
     def is_told_apart(self) -> bool:
         """Whether enough samples fit their own subject best for any to be judged."""
         judged = np.isfinite(self.own).sum()
-        return bool(judged >= LEAST_SAMPLES and self.share_own >= LEAST_OWN)
+        return bool(judged >= LEAST_TABLE_SAMPLES and self.share_own >= LEAST_OWN)
 
     @property
     def is_suspicious(self) -> Bools:
@@ -234,6 +234,6 @@ def shifts(groups: Ints, fit: SubjectFit, order: Ints) -> list[Ints]:
         hit[-1 if step == 1 else 0] = False
         edges = np.flatnonzero(np.diff(np.concatenate([[0], hit.astype(np.int8), [0]])))
         for start, stop in edges.reshape(-1, 2):
-            if stop - start >= LEAST_SHIFT:
+            if stop - start >= LEAST_SUBJECT_SHIFT:
                 runs.append(order[start:stop])
     return runs

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from aam.predict.audit import DEPTH, Audit
+from aam.predict.audit import DEPTH_COLUMN, Audit
 from aam.predict.leaks import LEAST_GAIN, LEAST_OF_LEVEL
 from aam.report.charts import Table, shortened
 
 # Rows of an audit and sentences about columns on a terminal, and names in a sentence.
-MOST_ROWS, MOST_SENTENCES, MOST_NAMES = 10, 6, 5
+MOST_ROWS, MOST_ADVICE, MOST_NAMES = 10, 6, 5
 
 # The danger of a column in a table, and in a sentence; a score says how well it predicts.
 DANGER_WORDS = {
@@ -59,7 +59,7 @@ def _remedy(row: Any, audit: Audit) -> str:
     """Return what to do about a column that tells the target on the split of `aam train`."""
     options, column = audit.recommendation, row.column
     if row.kind == "reads":
-        return ASK_SEQUENCING if column == DEPTH else ": the report compares with it."
+        return ASK_SEQUENCING if column == DEPTH_COLUMN else ": the report compares with it."
     if column == options.study:
         return f": --study-column {column} holds its values out."
     if column == options.batch:
@@ -156,9 +156,9 @@ def sentences_of(audit: Audit) -> list[str]:
     """Return the sentences of an audit on a terminal below its table."""
     pairs = zip(audit.frame["danger"], advice_of(audit), strict=True)
     advice = [sentence for danger, sentence in pairs if danger not in ("", "confounded")]
-    more = len(advice) - MOST_SENTENCES
+    more = len(advice) - MOST_ADVICE
     rest = [f"{more} more columns tell the target; --output lists them."] if more > 0 else []
-    return [*advice[:MOST_SENTENCES], *rest, *_notes(audit)]
+    return [*advice[:MOST_ADVICE], *rest, *_notes(audit)]
 
 
 def recommended_options(audit: Audit) -> list[str]:

@@ -41,7 +41,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
 
 # Of a whole figure with its axes, and of the plot in it, in pixels: three stand side by side on a
 # page of 1280 pixels, one on a phone, and text is hardly scaled in either.
-WIDTH, HEIGHT = 356, 285
+CHART_WIDTH, HEIGHT = 356, 285
 
 # Of more samples than this a random part is drawn.
 MOST_POINTS = 2000
@@ -269,7 +269,7 @@ def band(rows: Records, across: bool = False, **mark: Any) -> Chart:
 
 def sized(*layers: Chart) -> Chart:
     """Return the layers of a chart as wide and high as a figure is."""
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers).properties(width=CHART_WIDTH, height=HEIGHT)
 
 
 def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dict[str, Any]:
@@ -333,4 +333,4 @@ def interval_chart(
         tick.encode(alt.X("line:Q")),
         rule.encode(alt.X("low:Q"), alt.X2("high:Q"), color=marks["color"]),
         point.encode(x=axis, **marks),
-    ).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
+    ).properties(width=CHART_WIDTH, height=alt.Step(ROW_HEIGHT))

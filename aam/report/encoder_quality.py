@@ -29,9 +29,9 @@ from aam.report.charts import LIGHT, Figure, Table, data, diagonal, sized, x_axi
 from aam.training.inference import Predicted, run_model
 from aam.typing import Array
 
-MAX_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
+MAX_QUALITY_SAMPLES, MAX_ASVS, SEEN_ASVS_AT_ONCE = 1000, 2000, 256
 
-NEIGHBOURS = 10
+QUALITY_NEIGHBOURS = 10
 
 # Mantel correlations closer than this are not told apart.
 TIE = 0.02
@@ -93,13 +93,13 @@ def _agreement(
     truth, body, correlations = batch.distance.double().numpy(), [], {}
     for name, matrix in {"the model": distances, **_rules(batch)}.items():
         correlations[name] = mantel(matrix, truth)
-        recovered = neighbours_recovered(matrix, truth, NEIGHBOURS)
+        recovered = neighbours_recovered(matrix, truth, QUALITY_NEIGHBOURS)
         share = "too few samples" if np.isnan(recovered) else f"{recovered:.3f}"
         body.append((name, f"{correlations[name]:.4f}", share))
     model = correlations.pop("the model")
     best, largest = max(correlations.items(), key=lambda pair: pair[1])
     title = f"Agreement with {metric} on {len(truth)} held-out samples"
-    header = ["", "Mantel", f"share of the {NEIGHBOURS} nearest neighbours"]
+    header = ["", "Mantel", f"share of the {QUALITY_NEIGHBOURS} nearest neighbours"]
     table = Table(title, pd.DataFrame(body, columns=header), "agreement")
     warning = (
         f"The encoder's distances agree with {metric} less well than {best}, which needs no model "
@@ -180,7 +180,7 @@ def evaluate_encoder(
     that started from another one may have seen any ASV, so `bases` is left out.
     """
     network = saved.required_network
-    rows = study.rows(split.held_out[:MAX_SAMPLES])
+    rows = study.rows(split.held_out[:MAX_QUALITY_SAMPLES])
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
     tables, figures, warnings = list[Table](), list[Figure](), list[str]()
     for name, part in _parts(study, rows):

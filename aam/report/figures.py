@@ -40,7 +40,7 @@ MOST_CLASSES, MOST_WITH_TEXT = 40, 8
 CELL_TEXT, SMALL_CELL_TEXT, WIDER_FONT = 13, 10, 20
 
 # Longest name of a class in a legend.
-LONGEST_NAME = 24
+LONGEST_LABEL = 24
 
 # What the test says of a difference, and its colour.
 OUTCOME_WORDS: dict[Outcome, tuple[str, int]] = {
@@ -54,14 +54,14 @@ OUTCOME_WORDS: dict[Outcome, tuple[str, int]] = {
 # Parts of the predictions whose intervals make the band.
 BAND_PARTS = 20
 
-SHARE = {"domain": [0, 1]}
+SHARE_SCALE = {"domain": [0, 1]}
 
 # Number of samples that are listed as the worst.
 WORST_SAMPLES = 15
 
 # Maximum number of samples that are compared, the number with many ASVs, and the maximum of samples
 # times ASVs; fewer samples are no picture.
-MOST_MAP_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
+MOST_MAP_SAMPLES, LEAST_MAP_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
 
 
 # --- predictions -------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
         positive, score = complete.truth == k, complete.predicted[:, k]
         false_rate, true_rate, _ = roc_curve(positive, score, drop_intermediate=False)
         area = number(metrics.auroc(positive, score))
-        name = f"{charts.middle_cut(complete.labels[k], LONGEST_NAME)}: {area}"
+        name = f"{charts.middle_cut(complete.labels[k], LONGEST_LABEL)}: {area}"
         # Names that were cut may be equal.
         name = f"{name} ({k + 1})" if name in colours else name
         colours[name] = 0 if binary else k
@@ -149,8 +149,8 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
         title = "AUROC (pooled)"
         caption += " Samples of all folds are pooled here; elsewhere AUROC is the mean over folds."
     drawn = charts.lines(curves).encode(
-        x=charts.x_axis("false positive rate", **SHARE),
-        y=charts.y_axis("true positive rate", **SHARE),
+        x=charts.x_axis("false positive rate", **SHARE_SCALE),
+        y=charts.y_axis("true positive rate", **SHARE_SCALE),
         color=charts.levels("series", colours)["color"].title(title),
     )
     return [Figure("roc", "ROC curve", charts.sized(charts.diagonal(0, 1), drawn), caption)]
@@ -164,8 +164,8 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
         limits = {"low": right.low, "high": right.high}
         rows.append({"x": x, "y": right.value, **limits, "tip": tip})
     axes = (
-        charts.x_axis("probability of the chosen class", **SHARE),
-        charts.y_axis("share right", **SHARE),
+        charts.x_axis("probability of the chosen class", **SHARE_SCALE),
+        charts.y_axis("share right", **SHARE_SCALE),
     )
     marks = charts.points(rows, axes, {}, color=LIGHT[0], opacity=1)
     return Figure(
@@ -318,7 +318,9 @@ def surroundings(
         return None
     rows, limit = np.array(list(row_of_sample.values())), MOST_MAP_SAMPLES
     if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
-        limit = min(limit, max(LEAST_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1)))
+        limit = min(
+            limit, max(LEAST_MAP_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1))
+        )
     if len(rows) > limit:
         worst = {target.sample_ids[at] for target in complete for at in worst_rows(target)}
         first = np.array([row for name, row in row_of_sample.items() if name in worst], np.int64)

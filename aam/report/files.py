@@ -29,7 +29,7 @@ from aam.report.tiles import judged_samples, unit_of
 log = logging.getLogger("aam")
 
 # Maximum number of cautions on a terminal, which has so many columns; the report has all.
-MOST_CAUTIONS, WIDTH = 4, 80
+MOST_CAUTIONS, TERMINAL_WIDTH = 4, 80
 
 
 def plain_json(value: object) -> object:
@@ -104,7 +104,9 @@ def summary_lines(results: ReportData) -> list[str]:
             lines += [f"warning: {sentence}" for sentence in warnings_of(audit)]
         lines += _target_lines(result)
     lines += [f"warning: {warning}" for warning in all_warnings(results)]
-    wrap = textwrap.TextWrapper(WIDTH, subsequent_indent="    ", break_on_hyphens=False).wrap
+    wrap = textwrap.TextWrapper(
+        TERMINAL_WIDTH, subsequent_indent="    ", break_on_hyphens=False
+    ).wrap
     wrapped = [part for line in lines for part in wrap(printable(line))]
     return [*wrapped, *(line for table in results.tables for line in plain_lines(table))]
 

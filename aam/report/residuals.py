@@ -35,11 +35,11 @@ PARTS = 5
 
 # A part stands out if its mean error exceeds this share of the mean absolute error, with an
 # interval that excludes 0; at most so many sentences.
-STANDS_OUT, MOST_SENTENCES = 0.5, 4
+LEAST_CONTRAST, MOST_SENTENCES = 0.5, 4
 
 # The least number of samples in which an error or a probability is judged, and the least
 # difference of a probability from the share that is right.
-LEAST_SAMPLES, LEAST_DIFFERENCE = 10, 0.1
+LEAST_PART_SAMPLES, LEAST_PART_DIFFERENCE = 10, 0.1
 
 # Groups of a table: those with the largest errors.
 MOST_GROUPS = 15
@@ -253,11 +253,11 @@ def error_tables(result: Evaluation) -> list[Table]:
 
 def _sentences(part: Part, mean_error: float, unit: str) -> Iterator[str]:
     """What stands out in a part of the samples of a number."""
-    if len(part.predictions.truth) < LEAST_SAMPLES:
+    if len(part.predictions.truth) < LEAST_PART_SAMPLES:
         return
     bias, coverage = part.bias, part.coverage
     excludes_zero = bias.low > 0 or bias.high < 0
-    if excludes_zero and abs(bias.value) >= STANDS_OUT * mean_error:
+    if excludes_zero and abs(bias.value) >= LEAST_CONTRAST * mean_error:
         side = "high" if bias.value > 0 else "low"
         yield f"Too {side} {part.place}, by {number(abs(bias.value))}{unit}."
     if coverage.high < CONFORMAL_LEVEL:
@@ -277,7 +277,8 @@ def errors_in_words(result: Evaluation, unit: str = "") -> list[str]:
             f"Probabilities of about {number(row.confidence)} are right in {with_limits(row.right)}"
             " of the samples."
             for row in calibration(complete).itertuples()
-            if row.right.high < row.confidence - LEAST_DIFFERENCE and row.samples >= LEAST_SAMPLES
+            if row.right.high < row.confidence - LEAST_PART_DIFFERENCE
+            and row.samples >= LEAST_PART_SAMPLES
         ][:MOST_SENTENCES]
     mean_error = float(complete.errors.mean())
     parts = [*parts_by(complete, names.batch, complete.batch), *parts_of_range(complete, unit)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from aam.predict.mixture import LEAST_SAMPLES
+from aam.predict.mixture import LEAST_TABLE_SAMPLES
 from aam.predict.sample_check import SampleCheck
 from aam.report import charts
 from aam.report.charts import Figure, Table, plain_lines, shortened
@@ -21,7 +21,9 @@ NO_SUBJECTS = (
     "subjects with --group-column."
 )
 LIMITS = {
-    "few samples": f"Fewer than {LEAST_SAMPLES} samples have reads: too few to look for mix-ups.",
+    "few samples": (
+        f"Fewer than {LEAST_TABLE_SAMPLES} samples have reads: too few to look for mix-ups."
+    ),
     "needs subjects": (
         "Samples of this table resemble each other as those of one subject do. To look for samples "
         "that contain another one, name the subjects with --group-column."

@@ -130,7 +130,7 @@ def target_heads(
 
 # --- the linear part of target heads, fitted before training (docs/adr/005) -----------------------
 
-RAREFACTIONS = 2
+LINEAR_RAREFACTIONS = 2
 # The few hundred weights of a linear model need no more training samples, and memory would grow.
 MOST_LINEAR_SAMPLES = 10_000
 # Folds of whole groups choose the penalty; the middle one is that of one or two groups.
@@ -163,7 +163,7 @@ def fit_heads(
     asvs = asvs or encode_table(network, study, device, runtime, rows)
     draws = [
         run_model(network, study, rows, device, runtime, number, asvs)
-        for number in range(RAREFACTIONS)
+        for number in range(LINEAR_RAREFACTIONS)
     ]
     vectors = np.concatenate([draw.read for draw in draws])
     center, spread = vectors.mean(axis=0), vectors.std(axis=0) + 1e-6
@@ -218,10 +218,10 @@ def _best(
 ) -> Any:
     """The model with the strongest penalty whose error is within a standard error of the lowest.
 
-    `x` [RAREFACTIONS * n, W] holds several rarefactions of the n samples.
+    `x` [LINEAR_RAREFACTIONS * n, W] holds several rarefactions of the n samples.
     """
-    x = x[np.tile(has_label, RAREFACTIONS)]
-    y, groups = (np.tile(values[has_label], RAREFACTIONS) for values in (y, groups))
+    x = x[np.tile(has_label, LINEAR_RAREFACTIONS)]
+    y, groups = (np.tile(values[has_label], LINEAR_RAREFACTIONS) for values in (y, groups))
     folds = min(INNER_FOLDS, len(np.unique(groups)))
     with warnings.catch_warnings():
         # Some folds lack a class, and some logistic regressions stop early.

@@ -25,11 +25,11 @@ from aam.training.decisions import PretrainingSteps, batch_of_most_asvs, make_st
 from aam.training.pretrain import GPU_WORKERS, NetworkOptions
 
 # Batches of each shape that a trial takes, and the number of batches that it looks at for them.
-BATCHES_PER_SHAPE, BATCHES = 3, 64
+BATCHES_PER_SHAPE, TRIAL_BATCHES = 3, 64
 # Batches that the trial of workers takes.
 FORKED_BATCHES = 4
 # How many times the difference of eager runs may be exceeded, and the bounds of that limit.
-FACTOR, LEAST_LIMIT, LARGEST_LIMIT = 10.0, 1e-6, 0.1
+FACTOR, LEAST_LIMIT, LARGEST_NOISE = 10.0, 1e-6, 0.1
 # The least limit of compiled steps: a compiler joins operations, which rounds all results anew.
 COMPILED_LIMIT = 1e-2
 # Learning rates of the trial, as shares of the run's.
@@ -116,7 +116,7 @@ def run_eager(steps: StepRunner, batches: Sequence[Any], rounding: float) -> Eag
     if not 0 < movement < math.inf:
         raise RunError(f"eager steps move the weights by {movement:g}")
     noise = max(weight_distance(other, end) for other in others) / movement
-    if not noise <= LARGEST_LIMIT:
+    if not noise <= LARGEST_NOISE:
         raise RunError(f"eager steps differ by {noise:.2g} from each other: nothing can be judged")
     return EagerSteps(end, movement, noise)
 
@@ -142,7 +142,7 @@ def check_steps(
         The difference is above `FACTOR` times that of eager runs, and above `least`.
     """
     difference = weight_distance(run_steps(steps, take, batches), eager.end) / eager.movement
-    limit = min(max(FACTOR * eager.noise, least), LARGEST_LIMIT)
+    limit = min(max(FACTOR * eager.noise, least), LARGEST_NOISE)
     reason = (
         f"after {len(batches)} steps the weights differ by {difference:.2g} from eager ones, "
         f"and those by {eager.noise:.2g} from each other"
@@ -157,7 +157,7 @@ def trial_batches(steps: PretrainingSteps) -> list[PaddedBatch]:
     """Return batches of a run: several of each shape, in turn, and one with the most ASVs."""
     task, by_shape = steps.task, defaultdict[Hashable, list[PaddedBatch]](list)
     epochs = itertools.chain.from_iterable(task.batches(epoch, 0) for epoch in itertools.count(0))
-    for number, batch in enumerate(itertools.islice(epochs, BATCHES)):
+    for number, batch in enumerate(itertools.islice(epochs, TRIAL_BATCHES)):
         same = by_shape[task.shape(task.prepare(batch, number))]
         if len(same) < BATCHES_PER_SHAPE:
             same.append(batch)

@@ -82,7 +82,7 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(distances, "TILE", 16)
     monkeypatch.setattr(unifrac, "BRANCHES", 7)
     monkeypatch.setattr(unifrac, "ADDED", 3)
-    monkeypatch.setattr(unifrac, "PAIRS", 10)
+    monkeypatch.setattr(unifrac, "VISITED_PAIRS", 10)
     monkeypatch.setattr(unifrac, "RARE_SHARE", 0.4)
     monkeypatch.setattr(unifrac, "RARE_TIPS", 10)
 

@@ -11,7 +11,7 @@ import pytest
 import sklearn.metrics
 
 from aam.evaluate.comparison import (
-    DEPTH,
+    DEPTH_ALONE,
     DEPTH_AND_RICHNESS,
     MEDIAN,
     OWN_MAJORITY,
@@ -68,7 +68,7 @@ def test_the_words_follow_the_outcomes(chance, trivial, error, p, words, sign, s
         return Comparison(name, is_trivial, is_constant, 9, 9, "mae", *of, difference, p, p)
 
     rivals = [rival(MEDIAN, True, True, 3.0, chance)]
-    rivals += [] if trivial is None else [rival(DEPTH, trivial, False, error, p)]
+    rivals += [] if trivial is None else [rival(DEPTH_ALONE, trivial, False, error, p)]
     found = compare_in_words(rivals)
     assert (found.words, found.sign) == (words, sign)
     assert found.sentence.startswith(sentence)
@@ -76,7 +76,7 @@ def test_the_words_follow_the_outcomes(chance, trivial, error, p, words, sign, s
 
 def test_a_baseline_that_is_beaten_or_comes_close():
     given = numeric(0.3)
-    beaten = judged(given, median(given), Baseline(DEPTH, numeric(0.9, seed=4).predicted))
+    beaten = judged(given, median(given), Baseline(DEPTH_ALONE, numeric(0.9, seed=4).predicted))
     assert beaten.words == "Beats trivial baselines"
     assert "The MAE of the model minus that of depth alone: -0." in beaten.sentence
     close = given.truth + (given.predicted - given.truth) * 1.02
@@ -139,7 +139,7 @@ def test_the_median_of_the_study_that_ties_is_named():
 
 def test_depth_that_separates_the_classes_is_named():
     weak, strong = two_classes(0.3), two_classes(3.0)
-    depth, both = (Baseline(name, strong.predicted) for name in (DEPTH, DEPTH_AND_RICHNESS))
+    depth, both = (Baseline(name, strong.predicted) for name in (DEPTH_ALONE, DEPTH_AND_RICHNESS))
     start = 'The baseline "{}" separates the classes (AUROC 1.00): the model may have learned'
 
     def separating(given: TargetPredictions, *rivals: Baseline) -> list[str]:
@@ -149,7 +149,7 @@ def test_depth_that_separates_the_classes_is_named():
     assert only.startswith(start.format("depth alone"))
     assert separating(weak, both)[0].startswith(start.format("depth and richness alone"))
     assert judged(weak, majority(weak), both).words == "Worse than baseline"
-    assert separating(strong, Baseline(DEPTH, weak.predicted)) == []
+    assert separating(strong, Baseline(DEPTH_ALONE, weak.predicted)) == []
 
 
 def test_a_frequent_class_or_a_baseline_of_few_samples_solves_nothing():
@@ -158,7 +158,7 @@ def test_a_frequent_class_or_a_baseline_of_few_samples_solves_nothing():
     frequent = np.tile([0.9, 0.06, 0.04], (100, 1))
     given = predictions_of(truth, frequent, ("a", "b", "c"))
     for predicted, solves in ((frequent, False), (np.eye(3)[truth], True)):
-        text = " ".join(said(given, majority(given, 3), Baseline(DEPTH, predicted)))
+        text = " ".join(said(given, majority(given, 3), Baseline(DEPTH_ALONE, predicted)))
         assert ('"depth alone" separates the classes (balanced' in text) == solves
     numbers = numeric(0.5)
     few = np.where(np.arange(200) < 4, numbers.truth, math.nan)
@@ -172,7 +172,7 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
     fold[np.argsort(given.truth, kind="stable")] = np.arange(200) // 10
     mixed = [f for f in range(20) if len(np.unique(given.truth[fold == f])) > 1]
     alone = replace(given, fold=fold, groups=fold).at(~np.isin(fold, mixed))
-    text = said(alone, majority(alone), Baseline(DEPTH, alone.predicted))
+    text = said(alone, majority(alone), Baseline(DEPTH_ALONE, alone.predicted))
     assert text[0].startswith(
         "No fold has both classes (fewer folds may): there is no AUROC, and nothing"
     )

@@ -121,7 +121,7 @@ def test_depth_that_separates_two_classes_is_found(direction: int):
     depth = np.exp(8 + direction * task.truth + noise).astype(int)
     predictions = named(baselines.trivial_baselines(replace(task, depth=depth)))
     expected = sklearn.metrics.roc_auc_score(task.truth, direction * depth)
-    found = sklearn.metrics.roc_auc_score(task.truth, predictions[comparison.DEPTH][:, 1])
+    found = sklearn.metrics.roc_auc_score(task.truth, predictions[comparison.DEPTH_ALONE][:, 1])
     assert found == pytest.approx(expected)
     right = (predictions[comparison.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
     assert right > 0.85

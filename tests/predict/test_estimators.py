@@ -140,7 +140,7 @@ def test_a_fold_chooses_its_penalty_without_held_out_groups():
 
 def test_a_large_study_is_learned_from_in_parts(monkeypatch):
     whole = LinearRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
-    monkeypatch.setattr(members, "MAX_SAMPLES", 60)
+    monkeypatch.setattr(members, "MAX_KERNEL_SAMPLES", 60)
     parts = LinearRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
     predicted = [model.predict(SAMPLES[TEST]) for model in (whole, parts)]
     assert np.abs(np.subtract(*predicted)).max() > 0

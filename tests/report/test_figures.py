@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist, squareform
 
 from aam.data.table import make_table
-from aam.evaluate.comparison import DEPTH, Baseline
+from aam.evaluate.comparison import DEPTH_ALONE, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.predictions import TargetPredictions
@@ -66,7 +66,7 @@ def regression(samples: int = 60) -> Evaluation:
     limits = np.stack([predicted - 3, predicted + 3], axis=1)
     columns = {"groups": groups.astype(str), "batch": np.where(groups < 2, "b", "a")}
     given = predictions_of(truth, predicted, limits=limits, **columns)
-    baselines = [median(given), Baseline(DEPTH, truth + draw.normal(0, 20, samples))]
+    baselines = [median(given), Baseline(DEPTH_ALONE, truth + draw.normal(0, 20, samples))]
     return evaluate_target(Names("age", "run", "subject"), given, baselines, repeats=50)
 
 

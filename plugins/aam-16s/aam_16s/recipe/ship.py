@@ -13,7 +13,7 @@ from aam.config import DataConfig
 from aam.files.atomic import MANIFEST, partial_folder, put_folder, read_json, remove, write_manifest
 from aam.files.tensors import read_tensors, write_tensors
 from aam.options import to_dict
-from aam.predict.saved_model import DESCRIPTION, REFERENCE, WEIGHTS, SavedModel, save_model
+from aam.predict.saved_model import MODEL_FILE, REFERENCE, WEIGHTS, SavedModel, save_model
 
 # Bytes of a file, as far as single arrays allow: some hosts of sources refuse files of 1 MB.
 SHARD_LIMIT = 900_000
@@ -26,7 +26,7 @@ def ship_model(saved: SavedModel, folder: Path, texts: Mapping[str, str]) -> Non
         model = temporary / folder.name
         for name, text in texts.items():
             (model / name).write_text(text, encoding="utf-8")
-        _keep_what_differs(model / DESCRIPTION)
+        _keep_what_differs(model / MODEL_FILE)
         for name, half in ((WEIGHTS, True), (REFERENCE, False)):
             path = model / name
             if path.is_file():
