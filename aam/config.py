@@ -370,7 +370,7 @@ OF_NETWORK = {
     "targets": ("loss_type", "freeze_base", "best_metric"),
     "covariates": ("categorical_embed_dim", "categorical_fusion"),
 }
-FINE = TrainConfig(epochs=10, batch_size=32, lr=1e-3, nuc_penalty=0.0, count_penalty=0.0)
+FINE = TrainConfig(epochs=10, batch_size=32, lr=1e-5, nuc_penalty=0.0, count_penalty=0.0)
 
 
 @dataclass(frozen=True, config=STRICT)
