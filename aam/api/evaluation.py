@@ -16,7 +16,14 @@ import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.api.memory import inputs_of, options_with
-from aam.api.samples import MIXTURES_FILE, PICTURE, SAMPLES_FILE, check_study, write_check
+from aam.api.samples import (
+    MIXTURES_FILE,
+    PICTURE,
+    SAMPLES_FILE,
+    check_study,
+    study_times,
+    write_check,
+)
 from aam.api.training import choose_folds, load_folds
 from aam.config import AuditConfig, EvaluateConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import warn_of_single_samples, warn_of_values
@@ -430,25 +437,20 @@ def train_command(config: AuditConfig, audit: Audit) -> str:
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the tables and what to do, and write them with ``--output``."""
     output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
-    groups, times = config.group_column, config.time_column
-    columns = filter(None, (config.metadata_column, groups, config.study_column, times))
+    target, groups = config.metadata_column, config.group_column
+    columns = filter(None, (target, groups, config.study_column, config.time_column))
     inputs = inputs_of(config, config.table, config.metadata, (*columns, *config.kinds))
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
+    times = study_times(table, metadata, config.time_column)
     # The table is already without the samples to exclude.
     result = _audited(replace(config, exclude=None), table, metadata)
-    subjects = config.group_column or result.recommendation.group
-    check = check_study(table, metadata, subjects, config.time_column)
+    subjects = groups or result.recommendation.group
+    check = check_study(table, metadata, subjects, times)
     for line in warnings_of(result):
         write_line(line)
     rows = audit_table(result, with_advice=False, most=MOST_ROWS)
-    for line in [
-        *plain_lines(rows),
-        "",
-        *sentences_of(result),
-        "",
-        *sample_lines(check, subjects),
-        "",
-    ]:
+    lines = [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check, subjects)]
+    for line in [*lines, ""]:
         write_line(line)
     if output is not None:
         text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")
@@ -456,7 +458,7 @@ def audit_study(config: AuditConfig) -> None:
             write_text(folder / COLUMN_TABLE, text)
             write_check(folder, check)
         write_line(f"all columns and samples: {output.folder}")
-    if config.metadata_column is not None:
+    if target is not None:
         write_line("Recommended:")
         write_line(f"    {train_command(config, result)}")
 

@@ -113,24 +113,36 @@ def times_of(values: Sequence[Any], name: str) -> Floats:
     raise InputError(f"{name}: {few}: {values}; write one or the other, or leave it out")
 
 
+def study_times(table: AmpliconTable, metadata: Metadata, column: str | None) -> Floats | None:
+    """Times of the samples of a table by a metadata column, [N]; None without a column.
+
+    Raises
+    ------
+    InputError
+        Values that are neither numbers nor dates.
+    """
+    if column is None:
+        return None
+    ids = [name for name in table.sample_ids if name in metadata]
+    time_of = dict(zip(ids, metadata.values(column, ids), strict=True))
+    times = [time_of.get(name) for name in table.sample_ids]
+    return times_of(times, f"{metadata.source}: --time-column {column}")
+
+
 def check_study(
-    table: AmpliconTable, metadata: Metadata, group_column: str | None, time_column: str | None
+    table: AmpliconTable, metadata: Metadata, group_column: str | None, times: Floats | None
 ) -> SampleCheck:
-    """Check the samples of a table, with the subjects and times of their metadata."""
+    """Check the samples of a table, with the subjects of their metadata and their times [N]."""
     ids = [name for name in table.sample_ids if name in metadata]
     if lacking := len(table) - len(ids):
         text = "%d of %d samples have no metadata; each is checked as a subject of its own"
         log.info(text, lacking, len(table))
     row_of = {name: row for row, name in enumerate(metadata.ids)}
     order = np.argsort([row_of.get(name, math.inf) for name in table.sample_ids], kind="stable")
-    groups = times = None
+    groups = None
     if group_column is not None:
         group_of = dict(zip(ids, metadata.values(group_column, ids), strict=True))
         groups = _labels([group_of.get(name) for name in table.sample_ids], table.sample_ids)
-    if time_column is not None:
-        time_of = dict(zip(ids, metadata.values(time_column, ids), strict=True))
-        option = f"{metadata.source}: --time-column {time_column}"
-        times = times_of([time_of.get(name) for name in table.sample_ids], option)
     return check_table(table, groups, times, order)
 
 
