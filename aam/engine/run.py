@@ -48,7 +48,7 @@ from aam.files.output_folder import (
     lock_folder,
 )
 from aam.files.revision import code_commit
-from aam.options import IN_MEMORY, RunConfig, check, names, spelled
+from aam.options import IN_MEMORY, RunConfig, check, names, spelled, to_dict
 
 log = logging.getLogger("aam")
 
@@ -135,7 +135,7 @@ def describe(
         "image": os.environ.get(IMAGE),
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
-        **facts,
+        **to_dict(facts),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
-from aam.engine.run import check_same, describe
+from aam.engine.run import check_same, describe, differences
 from aam.errors import InputError
 
 
@@ -38,3 +39,14 @@ def test_a_run_without_sizes_and_spelled_otherwise_is_the_same(tmp_path):
     before["inputs"]["table"]["sha256"] = "0"
     with pytest.raises(InputError, match=r"inputs\.table\.sha256"):
         check_same(before, now)
+
+
+def test_a_record_that_was_written_is_the_same_run(tmp_path):
+    facts = {"excluded_samples": (), "left_out_classes": {"site": ("ear", "nose")}, "depth": 7}
+    options = {"runtime": {}, "train": {"batch_size": 4}}
+    record = describe("fit", options, {}, facts)
+    written = json.loads(json.dumps(record))
+    assert differences(written, record) == {}
+    facts["left_out_classes"] = {"site": ("ear",)}
+    expected = {"left_out_classes.site": (["ear", "nose"], ["ear"])}
+    assert differences(written, describe("fit", options, {}, facts)) == expected
