@@ -29,15 +29,9 @@ from aam.io.metadata import Metadata
 from aam.options import configured, not_none, to_dict
 from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
 from aam.predict.estimator import Samples
-from aam.predict.folds import Folds, losses_in_words, study_for, with_encoder
+from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
 from aam.predict.network import Network
-from aam.predict.saved_model import (
-    SavedModel,
-    encoder_folder,
-    load_encoder,
-    load_model,
-    save_models,
-)
+from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures import loss_figures, read_epochs
 from aam.report.files import write_results

@@ -21,12 +21,13 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, device_name
 from aam.encoders import model_folder
 from aam.engine.logger import Record
-from aam.engine.run import describe_run, training_outputs
+from aam.engine.run import LAST, MODEL, describe_run, training_outputs
 from aam.errors import InputError, shown
 from aam.files.output_folder import DOME, FIGURES, PAGE
 from aam.options import IN_MEMORY, to_dict
 from aam.predict.blend import Blend
-from aam.predict.saved_model import SavedModel, encoder_folder, load_model
+from aam.predict.network import Network
+from aam.predict.saved_model import SavedModel, encoder_folder, load_model, save_model
 from aam.training.inference import EncodedAsvs, Encoder
 
 log = logging.getLogger("aam")
@@ -225,6 +226,17 @@ class Folds(Generic[Config]):
         files, outputs = _files(self.config.train, data), _outputs(data)
         in_memory = None if inputs is None else inputs.checksums(data)
         return describe_run(command, to_dict(self.config), files, facts, outputs, in_memory)
+
+
+def save_models(path: Path, saved: SavedModel) -> None:
+    """Save a model in the folder of a run and, if it has a network, that with its last weights."""
+    if (estimator := saved.estimator) is not None:
+        network, last_weights = estimator.network, estimator.fitted_.last_weights
+        best = {name: value.clone() for name, value in network.state_dict().items()}
+        network.load_state_dict(last_weights)
+        save_model(path / LAST, saved.only(Network.name))
+        network.load_state_dict(best)
+    save_model(path / MODEL, saved)
 
 
 def losses_in_words(study: Study, train: TrainConfig) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,30 +19,28 @@ from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.distributed import SINGLE
 from aam.device.precision import autocast
-from aam.engine.checkpoint import State
-from aam.engine.run import TrainingFolder
 from aam.model.aam import Aam, HeadConfig, slots_of
 from aam.options import RuntimeConfig, not_none
 from aam.predict.estimator import Matrix, Samples
-from aam.training.finetune import (
-    HIDDEN_COVARIATES,
-    NEW_PARTS,
-    SupervisedTask,
-    fit_heads,
-    target_heads,
-)
 from aam.training.inference import (
     WITHOUT_TOKENS,
     AsvVectors,
     EncodedAsvs,
     Encoder,
+    FittedNetwork,
     collect,
     encode_table,
     per_target,
     run_model,
 )
-from aam.training.pretrain import FittedNetwork, create_network, make_loaders, scale_network, train
 from aam.typing import Array, Bools, Floats, Rows
+
+if TYPE_CHECKING:
+    from aam.engine.checkpoint import State
+    from aam.engine.run import TrainingFolder
+
+# Parts of a network that an encoder does not have.
+NEW_PARTS = ("target", "labels", "covariates")
 
 # Variants of samples that are predicted at a time.
 VARIANT_SAMPLES = 256
@@ -132,6 +130,10 @@ class Network(BaseEstimator):  # type: ignore[misc]
         InputError
             The pretrained encoder fits no weight.
         """
+        # Predictions do without the code of training, whose import takes long.
+        from aam.training.finetune import HIDDEN_COVARIATES, SupervisedTask, fit_heads, target_heads
+        from aam.training.pretrain import make_loaders, train
+
         config, device, study = not_none(self.config), not_none(self.device), self._labelled(X, y)
         is_validated = np.zeros(len(X), bool) if validation is None else validation
         rows = X.rows[~is_validated], X.rows[is_validated]
@@ -173,6 +175,8 @@ class Network(BaseEstimator):  # type: ignore[misc]
         self, study: Study, heads: HeadConfig, train_rows: Rows, state: State | None
     ) -> Aam:
         """A network with the weights of a checkpoint, or of the encoder, or with new ones."""
+        from aam.training.pretrain import create_network, scale_network
+
         config, encoder = not_none(self.config), self.encoder
         new_parts = () if self._continues(heads) else NEW_PARTS
         network = create_network(study, heads, config, encoder, new_parts)

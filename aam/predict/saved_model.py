@@ -22,7 +22,6 @@ from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.measure import stage
 from aam.device.platform import Facts
 from aam.encoders import find_encoder, model_folder
-from aam.engine.run import LAST, MODEL
 from aam.errors import InputError, reworded, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
@@ -33,8 +32,7 @@ from aam.predict.description import MODEL_FORMAT, checked_description
 from aam.predict.estimator import CountsEstimator, Expected, Samples
 from aam.predict.members import LinearClassifier
 from aam.predict.network import Network
-from aam.training.inference import EncodedAsvs, Encoder
-from aam.training.pretrain import FittedNetwork
+from aam.training.inference import EncodedAsvs, Encoder, FittedNetwork
 from aam.typing import Array, Floats, Rows
 
 # Parts of a saved model that its description holds as they are.
@@ -199,17 +197,6 @@ def save_model(path: Path, saved: SavedModel) -> None:
             if values:
                 write_tensors(values, folder / file)
         _describe(folder, to_dict(description))
-
-
-def save_models(path: Path, saved: SavedModel) -> None:
-    """Save a model in the folder of a run and, if it has a network, that with its last weights."""
-    if (estimator := saved.estimator) is not None:
-        network, last_weights = estimator.network, estimator.fitted_.last_weights
-        best = {name: value.clone() for name, value in network.state_dict().items()}
-        network.load_state_dict(last_weights)
-        save_model(path / LAST, saved.only(Network.name))
-        network.load_state_dict(best)
-    save_model(path / MODEL, saved)
 
 
 def _described_blends(saved: SavedModel) -> tuple[list[Facts], dict[str, Array]]:

@@ -28,9 +28,6 @@ from aam.training.losses import class_weights, loss_counts, target_terms
 from aam.training.pretrain import AmpliconTask, Prepared, encoder_heads
 from aam.typing import Array, Bools, Names, Rows
 
-# Parts of a network that an encoder does not have.
-NEW_PARTS = ("target", "labels", "covariates")
-
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,26 @@ class Encoder:
     covariates: Covariates
     seen: frozenset[str] = frozenset()
     labelled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """A network that has been trained.
+
+    Attributes
+    ----------
+    network : Aam
+        With its best weights, in evaluation mode.
+    heads : HeadConfig
+    last_weights : dict of str to tensor
+        The weights of the last step.
+    best_epoch : int
+    """
+
+    network: Aam
+    heads: HeadConfig
+    last_weights: Mapping[str, Tensor]
+    best_epoch: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ all trainings of a network share.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RunConfig, not_none
-from aam.training.inference import AsvVectors, Encoder
+from aam.training.inference import AsvVectors, Encoder, FittedNetwork
 from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
 from aam.typing import Rows
 
@@ -406,26 +406,6 @@ def _of_own_asvs(loader: Loader) -> Loader:
 
 # Samples that vectors and losses are scaled by.
 SCALE_SAMPLES = 256
-
-
-@dataclass(frozen=True, eq=False)
-class FittedNetwork:
-    """A network that has been trained.
-
-    Attributes
-    ----------
-    network : Aam
-        With its best weights, in evaluation mode.
-    heads : HeadConfig
-    last_weights : dict of str to tensor
-        The weights of the last step.
-    best_epoch : int
-    """
-
-    network: Aam
-    heads: HeadConfig
-    last_weights: Mapping[str, Tensor]
-    best_epoch: int
 
 
 def create_network(
