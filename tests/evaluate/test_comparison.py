@@ -13,7 +13,7 @@ import pytest
 import sklearn.metrics
 from scipy.stats import mannwhitneyu, norm
 
-from aam.evaluate import comparison, hypothesis_tests, intervals, metrics
+from aam.evaluate import hypothesis_tests, intervals, metrics
 from aam.evaluate.comparison import (
     MAJORITY,
     SIGNIFICANT,
@@ -181,7 +181,7 @@ def test_folds_count_for_less_few_groups_have_no_p_and_parts_draw_the_same(monke
     assert permutation_p(in_folds, 0) > 2 * permutation_p(given, 0)
     assert math.isnan(permutation_p(replace(given, groups=np.arange(200) % 5), 0))
     whole = permutation_p(given, 3)
-    monkeypatch.setattr(comparison, "WEIGHTS_AT_ONCE", 1000)
+    monkeypatch.setattr(hypothesis_tests, "WEIGHTS_AT_ONCE", 1000)
     assert permutation_p(given, 3) == whole
 
 
