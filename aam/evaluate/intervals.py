@@ -243,7 +243,7 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     """Return the number of right-or-wrong trials that say as much as the groups do of a metric that
     is a share.
 
-    For coverage that is the number of groups. MetricIntervals of classes, each with a weight w_k
+    For coverage that is the number of groups. Metrics of classes, each with a weight w_k
     (its share of the samples in accuracy, 1 / K in means over K classes and in AUROC near 1,
     Newcombe 2006, whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of
     each class, 1 / sum(w_k^2 / n_k), as AUPRC of more than two classes does; that of two rests on

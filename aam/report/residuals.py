@@ -238,7 +238,8 @@ def error_tables(result: Evaluation) -> list[Table]:
     tables = []
     if len(parts) > 1:
         tables.append(Table("Error by part of the samples", _error_frame(parts), "parts"))
-    has_groups = complete.groups is not None and names.group != names.batch
+    is_batch = complete.batch is not None and names.group == names.batch
+    has_groups = complete.groups is not None and not is_batch
     if has_groups and 1 < complete.group_count < len(complete.truth):
         mean = pd.Series(complete.errors).groupby(complete.groups).mean()
         worst = mean.sort_values(ascending=False, kind="stable").index[:MOST_GROUPS]

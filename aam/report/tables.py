@@ -27,7 +27,7 @@ def metrics_table(result: Evaluation) -> Table:
     metrics = {result.key: result.metrics[result.key], **result.metrics, **result.coverage}
     parts = [(f"all {samples}", len(complete.truth), metrics)]
     # Folds that are the values of the batch column would repeat its rows.
-    folds = {} if names.fold == names.batch else result.folds
+    folds = {} if result.batches and names.fold == names.batch else result.folds
     for kind, levels in (("fold", folds), (names.batch, result.batches)):
         parts += [(f"{kind} {level}", count, values) for level, (count, values) in levels.items()]
     unit, column = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
@@ -99,8 +99,8 @@ def worst_table(result: Evaluation) -> list[Table]:
         columns["probability of the true class"] = of_truth
     else:
         columns |= {true: worst.truth, predicted: worst.predicted, "absolute error": worst.errors}
-    places = {names.group: worst.groups, names.batch: worst.batch, "fold": worst.fold}
-    columns |= {name: list(map(str, x)) for name, x in places.items() if x is not None}
+    places = (names.group, worst.groups), (names.batch, worst.batch), ("fold", worst.fold)
+    columns |= {name: list(map(str, x)) for name, x in places if x is not None}
     frame = pd.DataFrame(columns)
     return [Table(f"The {len(frame)} samples predicted worst", frame, "worst")]
 

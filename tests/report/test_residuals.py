@@ -20,7 +20,7 @@ from aam.report.residuals import (
     residual_figure,
     smooth_residuals,
 )
-from aam.report.tables import metrics_table
+from aam.report.tables import metrics_table, worst_table
 from tests.evaluate.simulated import predictions_of
 from tests.report.test_report import HOSTILE, data
 
@@ -115,6 +115,17 @@ def test_nothing_is_listed_twice_where_folds_batches_and_groups_are_one_column()
     apart = evaluate_target(Names("age", "study", "child"), given, repeats=0)
     assert [row[0] for row in metrics_table(apart).rows][1:3] == ["fold x", "fold y"]
     assert [table.name for table in error_tables(apart)] == ["parts", "groups"]
+
+
+def test_columns_called_batch_are_listed_where_no_batch_column_is_given():
+    plate = np.repeat(["x", "y", "z"], 100)
+    given = shrunk(groups=plate, fold=plate)
+    result = evaluate_target(Names("age", "batch", "batch", "batch"), given, repeats=0)
+    rows = [row[0] for row in metrics_table(result).rows]
+    assert rows == ["all held-out samples", "fold x", "fold y", "fold z"]
+    assert [table.name for table in error_tables(result)] == ["parts", "groups"]
+    [worst] = worst_table(result)
+    assert worst.header[-2:] == ("batch", "fold") and {row[-2] for row in worst.rows} <= {*"xyz"}
 
 
 def test_parts_of_a_range_with_ties_cover_each_sample_once():
