@@ -125,7 +125,8 @@ def test_columns_called_batch_are_listed_where_no_batch_column_is_given():
     assert rows == ["all held-out samples", "fold x", "fold y", "fold z"]
     assert [table.name for table in error_tables(result)] == ["parts", "groups"]
     [worst] = worst_table(result)
-    assert worst.header[-2:] == ("batch", "fold") and {row[-2] for row in worst.rows} <= {*"xyz"}
+    assert worst.header[-2:] == ("batch", "fold")
+    assert {row[-2] for row in worst.rows} <= {*"xyz"}
 
 
 def test_parts_of_a_range_with_ties_cover_each_sample_once():
