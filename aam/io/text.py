@@ -167,8 +167,9 @@ class TextTable:
         Missing cells are empty where there are at least `least` (unset: all of them). Rows with
         fewer cells are left out. They are faults, and so are rows with more cells, unless these are
         empty, as spreadsheets write them. Rows whose first cell is a comment are left out.
+        Where all rows but directives have the same number of cells more, columns have no name.
         """
-        width, number, wide = len(self.header), 0, dict[int, int]()
+        width, wide, is_one_width = len(self.header), dict[int, int](), True
         least = width if least is None else least
         for line, cells in self.body:
             if is_comment is not None and is_comment(cells[0].strip()):
@@ -180,12 +181,13 @@ class TextTable:
                 cause = f"fewer cells than the {least} that a row needs; is the file cut off?"
                 self.faults.add(cause, line, f"{len(cells)} cells")
                 continue
-            number += 1
             if len(cells) > width:
                 wide[line] = len(cells)
+            elif not cells[0].strip().startswith(DIRECTIVE):
+                is_one_width = False
             yield line, cells[:width] + [""] * (width - len(cells))
         widths = set(wide.values())
-        if len(wide) == number and len(widths) == 1:
+        if is_one_width and len(widths) == 1:
             self.faults.add(nameless_columns(range(width + 1, widths.pop() + 1)))
             return
         for line, cells_of_row in wide.items():

@@ -37,6 +37,15 @@ def test_columns_right_of_the_header_are_named_once():
     assert message.startswith("t.tsv: header: columns 3, 4 have values and no name")
 
 
+@pytest.mark.parametrize("more", ["", "\tcategorical"])
+def test_directives_may_lack_the_columns_without_a_name(more: str):
+    text = f"id\ta\n#q2:types\tnumeric{more}\ns1\t1\tx\ns2\t4\ty\n"
+    table = read_table_text(text, "t.tsv", "ids")
+    assert len(list(table.rows(least=1))) == 3
+    (message,) = table.faults.messages
+    assert message.startswith("t.tsv: header: column 3 has values and no name")
+
+
 def test_faults_of_one_cause_are_one_message():
     faults = Faults("f")
     faults.raise_if_any()
