@@ -135,18 +135,26 @@ def _read_text(path: Path) -> DistanceMatrix:
     if 2 * len(ids) ** 2 > len(text):
         fault = f"{len(ids)} sample ids in the first line but not as many rows below"
         raise InputError(problem(path, fault, remedy="is it cut off?"))
-    values, number = np.empty((len(ids), len(ids))), 0
-    for line, (name, *cells) in table.rows():
+    values, number, in_order = np.empty((len(ids), len(ids))), 0, True
+    for line, (name, *cells) in table.rows(least=1):
         expected = ids[number] if number < len(ids) else "no further line"
-        if name.strip() != expected:
+        # Below a row that is absent or exchanged, every row is another one too.
+        if in_order and name.strip() != expected:
             order = "another sample than in the header; write rows and columns in the same order"
             faults.add(order, line, f"{name!r}, expected {expected!r}")
-        else:
-            try:
-                values[number] = cells
-            except ValueError as error:
-                faults.add("holds no distances", line, str(error))
+            in_order = False
         number += 1
+        if gaps := len([cell for cell in cells if not cell.strip()]):
+            cause = f"fewer distances than the {len(ids)} of the header; is the file cut off?"
+            faults.add(cause, line, f"{len(cells) - gaps} distances")
+            continue
+        try:
+            distances = np.array(cells, np.float64)
+        except ValueError as error:
+            faults.add("holds no distances", line, str(error))
+            continue
+        if in_order:
+            values[number - 1] = distances
     faults.raise_if_any()
     if number < len(ids):
         raise InputError(f"{path}: ends after {number} rows, expected {len(ids)}; is it cut off?")

@@ -200,9 +200,10 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         ("x\n", "line 1 begins with 'x'"),
         (
             PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
-            "line 2 ('s1', expected 's2'), 3 ('s2', expected 's1'): another sample than in the",
+            "line 2 ('s1', expected 's2'): another sample than in the header",
         ),
-        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 (2 cells): fewer cells than the 3"),
+        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 (1 distances): fewer distances than"),
+        (PLAIN.replace("s1\t0\t1", "s1\t\t1"), "line 2 (1 distances): fewer distances than the 2"),
         (PLAIN + "s3\t1\t1\n", "line 4 ('s3', expected 'no further line'): another sample"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
         (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 (could not convert string to float: 'x')"),
@@ -214,6 +215,17 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
 def test_broken_tables(tmp_path, text, message):
     (tmp_path / "D.tsv").write_text(text)
     assert message in refusal(read_distances, tmp_path / "D.tsv")
+
+
+@pytest.mark.parametrize("row", ["b\t1\n", "", "x\t1\t0\t4\n"], ids=["short", "absent", "other"])
+def test_a_bad_row_is_no_fault_of_the_rows_below(tmp_path, row):
+    """Faults of their own are still named with it."""
+    text = "\ta\tb\tc\na\t0\t1\t2\n" + row + "c\t2\tz\t0\n"
+    (tmp_path / "D.tsv").write_text(text)
+    row_fault, cell_fault = refusal(read_distances, tmp_path / "D.tsv").splitlines()
+    assert "line 3 (" in row_fault
+    assert "line 4" not in row_fault
+    assert "could not convert string to float: 'z'" in cell_fault
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
