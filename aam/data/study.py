@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -418,15 +419,16 @@ def read_inputs(
         if sources.metadata is not None or (in_memory and required):
             metadata = metadata_from(sources.metadata, config.decimal, config.missing_values)
             metadata.require(required)
-    # A tree of several studies is read once.
-    for tree in dict.fromkeys(sources.trees):
+    # A file of several studies is read once. Objects that are no trees may have no hash.
+    keys = [tree if isinstance(tree, (str, os.PathLike)) else id(tree) for tree in sources.trees]
+    for key, tree in dict(zip(keys, sources.trees, strict=True)).items():
         with problems.collected():
-            rooted[tree] = tree_from(tree, config.midpoint_root)
+            rooted[key] = tree_from(tree, config.midpoint_root)
     with problems.collected():
         if config.unifrac_matrix is not None:
             matrix = read_distances(config.unifrac_matrix)
     problems.raise_if_any()
-    trees = tuple(rooted[tree] for tree in sources.trees)
+    trees = tuple(rooted[key] for key in keys)
     return Inputs(tuple(tables), sources.names, trees, matrix, metadata).without(config.exclude)
 
 

@@ -17,7 +17,7 @@ from aam.config import DataConfig
 from aam.data.loader import Loader, distances_of, rarefied_batch
 from aam.data.rarefaction import rarefied_table
 from aam.data.splits import Split, make_splits, write_split
-from aam.data.study import MetadataColumns, Study, _joined, study_names
+from aam.data.study import MetadataColumns, Sources, Study, _joined, read_inputs, study_names
 from aam.data.table import make_table, write_biom
 from aam.io.matrices import write_distances
 from tests.data.studies import load_study
@@ -335,3 +335,10 @@ def test_features_without_sequences_are_a_study_that_no_network_reads(tmp_path, 
         message = refusal(getattr, study, needs_dna)
         assert "have no sequences, which a network reads; pass --seq" in message
     assert load(files, sequences=write_fasta(tmp_path / "f.fasta", names)).tokens.shape == (4, 39)
+
+
+@pytest.mark.parametrize("tree", [["t.nwk"], {"a": 1}, np.zeros(3), 3])
+def test_other_objects_are_no_trees(tree):
+    sources = Sources((), trees=(tree,))
+    message = refusal(read_inputs, DataConfig(), sources=sources)
+    assert message.startswith(f"tree is {type(tree).__name__}, expected a skbio.TreeNode")
