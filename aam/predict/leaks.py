@@ -42,7 +42,7 @@ LARGEST_LIMIT, SUSPECT = 0.8, 0.5
 # its most frequent class.
 SAME_RANKS, SAME_ORDER, SAME_CLASS = 0.98, 0.995, 0.98
 
-# Classes of fewer samples are not scored, and leaves of trees are not smaller.
+# Classes of fewer samples are not scored.
 LEAST_OF_LEVEL = 5
 # A class needs this number of groups in folds, an audit `LEAST_LEAK_UNITS` groups to say that
 # nothing was seen.
