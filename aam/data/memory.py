@@ -294,10 +294,11 @@ def metadata_from(
         if name in faults:
             continue
         values = source.iloc[:, place]
-        array = values.to_numpy()
-        is_array = array.dtype.kind in "iuf"
+        # NumPy has no whole numbers with gaps: Int64 with pandas.NA would become 1.0 and NaN.
+        is_array = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iuf"
         # Text is read as that of a file, which may hold numbers.
-        columns[name] = array if is_array else read_cells(map(_text, values.tolist()), decimal)
+        cells = () if is_array else read_cells(map(_text, values.tolist()), decimal)
+        columns[name] = values.to_numpy() if is_array else cells
         is_category = isinstance(values.dtype, pd.CategoricalDtype)
         types[name] = "numeric" if is_numeric(values) else "categorical" * is_category
     metadata = make_metadata(ids, columns, types, {}, "metadata", missing_values=missing_values)

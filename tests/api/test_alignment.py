@@ -212,3 +212,21 @@ def test_a_number_is_a_number_in_whatever_type(values):
     assert "'x' is not a finite number" in refusal(estimator._target_column, [1, "x"])
     assert "is not a finite number" in refusal(estimator._target_column, [1, 10**400])
     assert "'True' is not a finite number" in refusal(estimator._target_column, [1, True])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pd.array([1, None, 3, 10], "Int64"), ("1", None, "3", "10")),
+        (pd.array([2**53 + 1, None, 3, 10], "UInt64"), (str(2**53 + 1), None, "3", "10")),
+        (pd.array([1.5, None, 3, 10], "Float64"), ("1.5", None, "3.0", "10.0")),
+        (pd.Categorical([1, None, 3, 10]), ("1", None, "3", "10")),
+        (np.array([1, 2, 3, 10], np.int8), ("1", "2", "3", "10")),
+    ],
+    ids=str,
+)
+def test_whole_numbers_with_gaps_stay_whole(values, expected):
+    """Classes and groups of a DataFrame are then those of the same metadata in a file."""
+    metadata = metadata_from(pd.DataFrame({"site": values}, index=IDS))
+    assert metadata.values("site", IDS) == expected
+    assert metadata.kinds["site"] == "numeric"
