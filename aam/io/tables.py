@@ -442,7 +442,8 @@ class TextCounts:
         if numbered := row_numbers(header, self.ids):
             raise InputError(f"{self.where}: {numbered}")
         if layout.ids and len(self.labels) > 1:
-            fault = f"a .shared of mothur with {len(self.labels)} labels: {shown(self.labels)}"
+            labels = sorted(self.labels)
+            fault = f"a .shared of mothur with {len(labels)} labels: {shown(labels)}"
             raise InputError(problem(self.where, fault, remedy="keep one with make.shared(label=)"))
         rows, columns = (np.array(x, np.int64) for x in (self.rows, self.columns))
         values = np.array(self.values)

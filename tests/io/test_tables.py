@@ -230,7 +230,7 @@ LABELS = "label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n0.05\ts1\t1\t6\n"
     [
         (R_TABLE, "the header is V1, V2 and so on, as R names columns"),
         ("\tV1\tV2\n1\t#OTU ID\ts1\n2\tACGT\t1\n", "the names stand on line 2 ('1', '#OTU ID'"),
-        (LABELS, "a .shared of mothur with 2 labels"),
+        (LABELS, "a .shared of mothur with 2 labels: '0.03', '0.05'"),
         ("Representative_Sequence\ttotal\nO1\t5\n", "a .count_table of mothur without samples"),
         ("#Compressed Format: groupIndex,abundance\n#1,s1\nx\t1\t1,5\n", "compress=f"),
         (",sample-id,O1\n0,s1,3\n1,s2,4\n", "the ids are in column 'sample-id'"),
