@@ -95,7 +95,7 @@ class Parameters:
     max_bp: int | None = None
     epochs: int = 10
     batch_size: int | Literal["auto"] = 32
-    lr: float = 0.001
+    lr: float = 1e-05
     weight_decay: float = 0.01
     warmup_steps: int | None = None
     gradient_accumulation_steps: int = 1
