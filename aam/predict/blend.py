@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -21,8 +19,6 @@ from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifi
 from aam.predict.network import Network
 from aam.training.inference import EncodedAsvs
 from aam.typing import Array, Floats, Rows
-
-log = logging.getLogger("aam")
 
 
 @dataclass(frozen=True)
@@ -249,11 +245,9 @@ class TargetBlend(CountsEstimator):
     def _fit(self, labelled: Labelled) -> None:
         self.members_ = {}
         for name in self.members:
-            begun = time.monotonic()
             classifier, regressor = MEMBERS[name].estimators
             kind = classifier if isinstance(self, ClassifierMixin) else regressor
             self.members_[name] = kind(self.depth, self.passes, self.seed).fit(*labelled)
-            log.debug("member %s fitted in %.1f s", name, time.monotonic() - begun)
 
     def outputs(self, rarefied: Samples) -> Floats:
         """The mean of the members, [n, 1] or [n, K]."""
