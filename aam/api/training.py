@@ -132,6 +132,8 @@ def fit_model(
     study, targets, covariates = supervise(folds, scaled_ids)
     network = Network(config, targets, covariates, folds.device, encoder, folds.encoded)
     blend = Blend.of(members, targets, study.depth, study.seed, network)
+    # The members without epochs share the rarefactions of their samples.
+    counts_sets = _training_set(study, ids, covariates)
     # Members with epochs come first, because they continue from checkpoints.
     for name in sorted(blend.members, key=lambda name: not MEMBERS[name].has_epochs):
         member: Any = blend.members[name]
@@ -141,8 +143,7 @@ def fit_model(
             member.fit(*sets, validation=is_validated, checkpoint=folder)
         elif folds.world.is_main:
             sample_weight = None if weights is None else [weights[name] for name in ids]
-            sets = _training_set(study, ids, covariates)
-            member.fit(*sets, sample_weight=sample_weight)
+            member.fit(*counts_sets, sample_weight=sample_weight)
     notes = {"guesses": _guesses(study, targets, seen_ids)}
     saved = folds.model(seen_ids, blend, encoder, targets, covariates, notes)
     if folder is not None and folds.world.is_main:
