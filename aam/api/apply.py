@@ -205,7 +205,7 @@ def embedded(
     if saved.only_places:
         study, on_tree = place_samples(models, config, table)
         return study, on_tree.vectors(), None, on_tree
-    network, depth, placed = saved.required_network, config.rarefy_depth, None
+    network, depth, placed = saved.require_network(), config.rarefy_depth, None
     if depth is not None and depth > saved.depth:
         expected = (
             f"at most {saved.depth}, the depth of the samples that the network has learned from"

@@ -67,7 +67,7 @@ class ExportedNetwork(nn.Module):
 
     def __init__(self, saved: SavedModel) -> None:
         super().__init__()
-        self.network, self.targets = saved.required_network, saved.targets
+        self.network, self.targets = saved.require_network(), saved.targets
         self.length = self.network.asv.position.shape[0] * self.network.asv.patch
 
     def forward(
@@ -125,7 +125,7 @@ def export_model(config: ExportConfig) -> None:
 
 def check_exportable(saved: SavedModel) -> None:
     """Raise `InputError` for what a graph of tensors cannot hold; say what is left out."""
-    if saved.required_network.reference is not None:
+    if saved.require_network().reference is not None:
         raise InputError("--model: it places ASVs on a reference, which cannot be exported")
     if saved.members:
         left_out = f"only the network is exported; {shown(saved.members)}"
@@ -140,7 +140,8 @@ def output_names(saved: SavedModel) -> list[str]:
 def network_outputs(saved: SavedModel, inputs: Inputs) -> list[Tensor]:
     """Outputs of the network itself, decoded like predictions."""
     sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
-    outputs = saved.required_network(Batch(**inputs, sizes=sizes, has_short_asvs=True))  # type: ignore[arg-type]
+    batch = Batch(**inputs, sizes=sizes, has_short_asvs=True)  # type: ignore[arg-type]
+    outputs = saved.require_network()(batch)
     if not saved.targets.specs:
         return [outputs.samples, outputs.asvs]
     numbers: Any = ()

@@ -181,7 +181,7 @@ class Model:
         parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
         if asvs:
             # Its error names models with vectors of ASVs, which a reference tree has not.
-            _ = self.models[0].required_network
+            self.models[0].require_network()
             parts, index = not_none(asv_vectors), pd.Index(study.table.sequences, name="asv")
         vectors = np.concatenate([*parts])
         return pd.DataFrame(vectors, index, [f"d{number}" for number in range(vectors.shape[1])])

@@ -256,7 +256,7 @@ def with_encoder(config: Config) -> tuple[Config, SavedModel | None]:
     if folder is None:
         return config, None
     encoder = load_model(folder, torch.device("cpu"))
-    _ = encoder.required_network
+    encoder.require_network()
     if problems := config.model.encoder_problems(encoder.model):
         raise InputError(*problems)
     data = replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)

@@ -138,8 +138,7 @@ class SavedModel:
         estimator = Network.of(FittedNetwork(network, heads, {}, 0))
         return replace(self, blend=self.blend.joined(estimator))
 
-    @property
-    def required_network(self) -> Aam:
+    def require_network(self) -> Aam:
         """The network; `InputError` where the model has none."""
         if self.network is not None:
             return self.network
@@ -164,7 +163,7 @@ class SavedModel:
     def encoder(self, source: Path) -> Encoder:
         """The network as another one starts from it."""
         seen, labelled = frozenset(self.notes["seen_samples"]), frozenset(samples_with_labels(self))
-        network = self.required_network
+        network = self.require_network()
         heads = not_none(self.heads)
         return Encoder(source, network, heads, self.targets, self.covariates, seen, labelled)
 

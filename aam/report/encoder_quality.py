@@ -179,7 +179,7 @@ def evaluate_encoder(
     They are of held-out distances, and of masked `bases` of ASVs that it has not seen. An encoder
     that started from another one may have seen any ASV, so `bases` is left out.
     """
-    network = saved.required_network
+    network = saved.require_network()
     rows = study.rows(split.held_out[:MAX_QUALITY_SAMPLES])
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
     tables, figures, warnings = list[Table](), list[Figure](), list[str]()

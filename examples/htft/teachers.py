@@ -38,7 +38,7 @@ class Corpus(NamedTuple):
 
 def nucleotide_teacher(folder: Path) -> Teacher:
     """Return the nucleotide encoder of a model of aam; it says nothing of the next base."""
-    encoder = load_model(folder, torch.device("cpu")).required_network.asv.eval()
+    encoder = load_model(folder, torch.device("cpu")).require_network().asv.eval()
 
     def teach(tokens: Tensor) -> tuple[Tensor, Tensor]:
         hidden, _ = encoder(tokens.to(torch.uint8), False)

@@ -223,7 +223,7 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
     assert alone.members == ("presence",)
     message = "it has no network, only 'presence', 'forest'"
     with pytest.raises(InputError, match=message):
-        _ = loaded.required_network
+        loaded.require_network()
 
 
 def test_an_encoder_of_an_earlier_format_is_read(saved, tmp_path):

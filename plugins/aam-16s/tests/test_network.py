@@ -64,7 +64,7 @@ def test_samples_are_rarefied_as_asked_up_to_the_depth_of_the_encoder(model, fra
 
 
 def test_a_new_study_is_read_by_its_own_principal_components(study):
-    encoder = load_model(V4.folder, CPU).required_network
+    encoder = load_model(V4.folder, CPU).require_network()
     weights = {}
     for frozen in (False, True):
         config = FineTuneConfig(

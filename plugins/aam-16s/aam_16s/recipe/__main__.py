@@ -241,7 +241,7 @@ def train(data: Path, output: Path) -> None:
 
 def on_tree(saved: SavedModel, tree: Path) -> SavedModel:
     """An encoder whose network also reads samples on a tree of sequences, not trained to yet."""
-    reference, trained = read_reference(tree), saved.required_network
+    reference, trained = read_reference(tree), saved.require_network()
     heads = not_none(saved.heads)
     network = Aam(saved.model, saved.depth, heads, reference.width)
     network.load_state_dict(trained.state_dict(), strict=False)
@@ -254,7 +254,7 @@ def without_distances(saved: SavedModel) -> SavedModel:
         raise ValueError("the encoder has no reference tree")
     heads = replace(not_none(saved.heads), metric=None)
     network = Aam(saved.model, saved.depth, heads, saved.reference.width)
-    weights = saved.required_network.state_dict()
+    weights = saved.require_network().state_dict()
     network.load_state_dict({n: w for n, w in weights.items() if not n.startswith("distance.")})
     return saved.with_network(network, heads)
 
@@ -265,7 +265,7 @@ def ship(output: Path, text: str, folder: Path) -> Path:
     # Sets of ASVs are no samples.
     seen = [name for name in saved.notes["seen_samples"] if not name.startswith(SET)]
     saved = replace(saved, notes={**saved.notes, "seen_samples": seen})
-    weights = sum(tensor.numel() for tensor in saved.required_network.state_dict().values())
+    weights = sum(tensor.numel() for tensor in saved.require_network().state_dict().values())
     shortest, *_, longest = saved.profile.length_quantiles
     facts = (
         f"Weights: {weights:,} numbers in half precision. Seen: {len(seen):,} samples, "
