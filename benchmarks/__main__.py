@@ -1,4 +1,4 @@
-"""The program: ``python -m benchmarks speed`` and ``rivals``."""
+"""The program: ``python -m benchmarks speed``, ``rivals`` and ``network``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ PROGRAM = Program(
             "RivalsConfig",
             "rivals:compare_with_rivals",
             "predictions of aam and of other programs",
+            "benchmarks",
+        ),
+        "network": Command(
+            "NetworkConfig",
+            "network:compare_settings",
+            "settings of the network as a further member",
             "benchmarks",
         ),
     },

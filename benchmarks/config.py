@@ -56,3 +56,24 @@ class RivalsConfig(ObservedConfig):
     output: Path = option(
         Path("docs/benchmarks/rivals.json"), "JSON to write. An earlier one is replaced."
     )
+
+
+@dataclass(frozen=True, config=STRICT)
+class NetworkConfig(ObservedConfig):
+    """Compare settings of the network, alone and as a third member of finished runs."""
+
+    runs: tuple[Path, ...] = option(
+        (), "Runs of aam train with held-out samples.", "RUN ...", name="--run", required=True
+    )
+    settings: tuple[str, ...] = option(
+        (),
+        "Options of aam train without the first dashes, such as 'lr=1e-3 epochs=20' or "
+        "'pretrained-encoder=16s-v4 freeze-base'.",
+        "SETTING ...",
+        name="--setting",
+        required=True,
+    )
+    folds: tuple[str, ...] = option((), "Folds that are predicted; unset: all.")
+    output: Path = option(
+        Path("docs/benchmarks/network.json"), "JSON to write. An earlier one is replaced."
+    )

@@ -1,0 +1,112 @@
+"""The network as a further member of finished runs of the default members, by settings."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aam.api.training import check_targets, fit_model, load_folds
+from aam.cli import parse
+from aam.config import PREDICTION_PASSES, DataConfig, FineTuneConfig, ModelConfig
+from aam.device.platform import device_name
+from aam.evaluate.comparison import Baseline, compare_with_baselines
+from aam.evaluate.predictions import PredictionTable, TargetPredictions, joined
+from aam.files.revision import code_commit
+from aam.options import read_config
+from aam.predict.network import Network
+from aam.predict.prediction import predict_rows
+from aam.typing import Array, Floats
+from benchmarks.config import NetworkConfig
+from benchmarks.rivals import comparison_row, load_run
+
+
+def network_options(run: Path, setting: str) -> FineTuneConfig:
+    """The options of a finished run for a network alone, with those of a setting."""
+    config = read_config(run / "run.json", FineTuneConfig())
+    config = replace(
+        config,
+        # A run without a network keeps no samples for validation.
+        data=replace(config.data, validation_size=DataConfig().validation_size),
+        targets=replace(config.targets, members=(Network.name,)),
+        model=ModelConfig(),
+    )
+    return parse("train", config, [f"--{option}" for option in shlex.split(setting)])
+
+
+def network_predictions(config: FineTuneConfig, folds_asked: Sequence[str]) -> PredictionTable:
+    """Predictions of held-out samples by a network trained on the other samples of each fold."""
+    folds, tables = load_folds(config), []
+    check_targets(folds)
+    study = folds.study
+    for split in folds.splits:
+        if folds_asked and split.test_fold not in folds_asked:
+            continue
+        saved = fit_model(folds, split)
+        encoded = folds.encoded if config.targets.freeze_base else None
+        runtime, fold = folds.config.runtime, split.test_fold
+        ids = split.held_out
+        tables.append(predict_rows(saved, study, ids, runtime, PREDICTION_PASSES, fold, encoded))
+    return joined(tables)
+
+
+def in_rows(predictions: TargetPredictions, table: PredictionTable) -> Array:
+    """Predictions of the target in the rows of `predictions`, [N] or [N, K]; NaN where none."""
+    frame = table.frame.reindex(list(predictions.sample_ids))
+    return replace(table, frame=frame).predicted(table.specs[0].name)
+
+
+def as_third_member(predictions: TargetPredictions, network: Array) -> Floats:
+    """The equal mean of the two members of a run and a network."""
+    return np.asarray((2 * predictions.predicted + network) / 3)
+
+
+def compare_setting(run: Path, setting: str, folds: Sequence[str]) -> dict[str, Any]:
+    """Metrics of the network alone, and as a third member with its difference from the run's."""
+    begun = time.process_time()
+    _, predictions = load_run(run)
+    network = in_rows(predictions, network_predictions(network_options(run, setting), folds))
+    row: dict[str, Any] = {"task": run.name, "setting": setting, "folds": list(folds)}
+    values = {"alone": network, "third": as_third_member(predictions, network)}
+    for name, predicted in values.items():
+        baseline = Baseline(name, predicted, trivial=False)
+        (comparison,) = compare_with_baselines(predictions, [baseline], seed=0)
+        row[name] = comparison_row(comparison)
+    return {**row, "cpu_seconds": round(time.process_time() - begun, 1)}
+
+
+def compare_settings(config: NetworkConfig) -> None:
+    """Compare each setting with each run, print a line per comparison and write them as JSON."""
+    about = {
+        "command": "python -m benchmarks network",
+        "commit": code_commit(),
+        "date": date.today().isoformat(),
+        "machine": device_name(torch.device("cpu")),
+    }
+    rows = []
+    for run in config.runs:
+        for setting in config.settings:
+            row = compare_setting(run, setting, config.folds)
+            rows.append({**row, **about})
+            print(line_of(row), file=sys.stderr, flush=True)
+            config.output.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A row in words."""
+    third, alone = row["third"], row["alone"]
+    p = "" if third["p"] is None else f", p {third['p']:.3f}"
+    return (
+        f"{row['task']}: {row['setting']}: {third['metric']} of two members {third['aam']:.4f}, "
+        f"with the network {third['value']:.4f}{p}; network alone {alone['value']:.4f}; "
+        f"{row['cpu_seconds']:.0f} s"
+    )
