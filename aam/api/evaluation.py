@@ -174,6 +174,25 @@ def _check_groups(
     ]
 
 
+def _of_seen_groups(
+    models: Sequence[SavedModel], table: PredictionTable, metadata: Metadata, column: str | None
+) -> str:
+    """A warning about samples of groups that the models have learned from; empty without any."""
+    seen = {name for saved in models for name in saved.notes.get("labelled_groups", ())}
+    if column is None or any(saved.data.group_column != column for saved in models):
+        return ""
+    groups = np.array(metadata.groups(column, table.sample_ids))
+    is_seen = np.isin(groups, sorted(seen))
+    if not is_seen.any():
+        return ""
+    few = shown(sorted({*groups[is_seen]}), 3)
+    return (
+        f"{is_seen.sum()} of {len(groups)} samples are of {len({*groups[is_seen]})} values of "
+        f"{column} that training has seen ({few}): the metrics are too good for a new {column}; "
+        "--exclude leaves samples out"
+    )
+
+
 def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> EvaluatedSubset:
     """Subset of the samples in training, as far as the model's notes, the file and the split say.
 
@@ -318,6 +337,9 @@ def evaluate_table(config: EvaluateConfig) -> None:
         warnings += TRANSDUCTIVE
     columns = _columns(models, group, config.batch_column)
     subset = _subset(table, split, bool(models))
+    if subset == "held-out" and (about_groups := _of_seen_groups(models, table, metadata, group)):
+        subset = "seen-group"
+        warnings.append(about_groups)
     table, about_intervals = _without_fitted_limits(table)
     table, about_unlike = _without_unlike(table, metadata, unlike)
     baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)

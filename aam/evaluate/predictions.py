@@ -53,7 +53,7 @@ WHOLE = re.compile(r"-?\d+\.0")
 
 # What the samples of a report were to the model. Only "held-out" ones took no part in learning or
 # choosing anything.
-EvaluatedSubset = Literal["held-out", "validation", "training", "unknown"]
+EvaluatedSubset = Literal["held-out", "validation", "training", "seen-group", "unknown"]
 
 # The truth of a sample whose class no training sample had: the model has no probability of it.
 UNKNOWN_CLASS = -2

@@ -40,6 +40,9 @@ CAUTION: dict[EvaluatedSubset, str] = {
         "--cv holds samples out."
     ),
     "training": "Training has seen these samples: the metrics say nothing about new ones.",
+    "seen-group": (
+        "Training has seen other samples of these groups: the metrics are too good for new groups."
+    ),
     "unknown": "If training has seen these samples, which is not known, the metrics are too good.",
 }
 

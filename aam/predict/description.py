@@ -209,6 +209,7 @@ class NotesPart(Part):
 
     seen_samples: list[str]
     labelled_samples: list[str] = []
+    labelled_groups: list[str] = []
     interval_samples: list[str] = []
     command: str | None = None
     best_epoch: Count | None = None

@@ -55,6 +55,7 @@ SUBSET_WORDS = {
     "held-out": "held out",
     "validation": "of early stopping",
     "training": "of training",
+    "seen-group": "of groups that training has seen",
     "unknown": "held out or not, which is not recorded",
 }
 

@@ -25,6 +25,7 @@ SUBSET_TITLES: dict[EvaluatedSubset, tuple[str, str]] = {
     "held-out": ("Held-out metrics", "held-out samples"),
     "validation": ("Validation metrics (not held out)", "validation samples (not held out)"),
     "training": ("Metrics of samples seen in training", "samples seen in training"),
+    "seen-group": ("Metrics of groups seen in training", "samples of groups seen in training"),
     "unknown": ("Metrics (held out or not is unknown)", "samples (held out or not is unknown)"),
 }
 

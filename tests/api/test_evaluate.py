@@ -212,6 +212,42 @@ def test_samples_of_training_are_called_so(simulated, without_test_subset, tmp_p
     assert "Held-out metrics" not in page
 
 
+def test_new_samples_of_groups_of_training_are_not_called_held_out(simulated, tmp_path, capsys):
+    """The model learns from all but twelve samples, which are evaluated; of some of these all
+    samples of the subject are new.
+    """
+    rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
+    new = rows[::4]
+    entirely_new = new[0][2]
+    new += [row for row in rows if row[2] == entirely_new and row not in new]
+    write_rows(tmp_path / "new.tsv", "sample-id ph subject", new)
+    (tmp_path / "excluded.txt").write_text("sample-id\n" + "".join(f"{row[0]}\n" for row in new))
+    inputs = f"--table {simulated}/table.biom --threads 1 --output-dir"
+    words = (
+        f"train --metadata {simulated}/metadata.tsv --metadata-column ph --group-column subject "
+        "--rarefy-depth 200 --members presence --test-size 0 --validation-size 0 "
+        f"--exclude {tmp_path}/excluded.txt {inputs} {tmp_path}/run"
+    )
+    assert main(words.split()) == 0
+    seen = [row for row in new if row[2] != entirely_new]
+    words = f"evaluate --model {tmp_path}/run --metadata {tmp_path}/new.tsv {inputs}"
+    assert main([*words.split(), str(tmp_path / "e")]) == 0
+    targets, page = read(tmp_path / "e")
+    assert targets["ph"]["subset"] == "seen-group"
+    groups = len({row[2] for row in seen})
+    text = f"{len(seen)} of {len(new)} samples are of {groups} values of subject"
+    assert text in capsys.readouterr().err
+    assert text in page
+    assert "Metrics of groups seen in training" in page
+    assert "held-out samples" not in page
+    # Samples of the other subject, and all samples by another column, are held out.
+    (tmp_path / "seen.txt").write_text("sample-id\n" + "".join(f"{row[0]}\n" for row in seen))
+    more = {"fewer": f"--exclude {tmp_path}/seen.txt", "column": "--group-column ph"}
+    for folder, option in more.items():
+        assert main([*words.split(), str(tmp_path / folder), *option.split()]) == 0
+        assert read(tmp_path / folder)[0]["ph"]["subset"] == "held-out"
+
+
 def test_samples_that_pretraining_saw_are_said_to_be(without_test_subset):
     saved = load_model(without_test_subset / "model", torch.device("cpu"))
     first, second = saved.notes["seen_samples"][:2]

@@ -37,6 +37,7 @@ CLASSES = TargetSpec("site", "class", ("gut", "mouth", "skin"))
 NOTES = {
     "seen_samples": ["s0", "s1"],
     "labelled_samples": ["s0", "s1"],
+    "labelled_groups": ["g0", "g1"],
     "interval_samples": ["s2"],
     "command": "train",
     "best_epoch": 3,
