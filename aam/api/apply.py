@@ -27,9 +27,9 @@ from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
 from aam.engine.run import describe
 from aam.errors import InputError, problem, shown
-from aam.evaluate.predictions import write_predictions
+from aam.evaluate.predictions import is_written, write_predictions
 from aam.files.atomic import write_text
-from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder
+from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder, check_replaced_file
 from aam.io.matrices import write_distances, write_lines
 from aam.options import RuntimeConfig, files_read, not_none, to_dict
 from aam.predict.prediction import MOST_UNSEEN, NO_PREDICTION, predict_samples
@@ -169,16 +169,18 @@ def predict_table(config: PredictConfig) -> None:
     InputError
         Missing options, a damaged model, a bad table, an output that exists.
     """
-    models = prepare_models(config.model, config.runtime)
+    models, output = prepare_models(config.model, config.runtime), not_none(config.output)
+    targets = {spec.name for spec in models[0].targets.specs}
+    check_replaced_file(output, "predict", lambda path: is_written(path, targets))
     study, _ = load_table(models, config, config.table, config.metadata)
     passes, runtime = config.prediction_passes, config.runtime
     new_study, predict_unlike = config.new_study, config.predict_unlike
     table = predict_samples(
         models, study, passes, runtime, new_study, predict_unlike=predict_unlike
     )
-    write_predictions(not_none(config.output), table)
+    write_predictions(output, table)
     unseen = sum(note.startswith(NO_PREDICTION) for note in table.texts("note"))
-    log.info("%s: %s", config.output, _counted(study, unseen))
+    log.info("%s: %s", output, _counted(study, unseen))
     if learned := table.texts("subset").count("train"):
         quality = "the report of the run says how good the model is"
         log.info("%d of them were in training (subset train); %s", learned, quality)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import aam
-from aam.api.machine_report import read_baseline, write_report
+from aam.api.machine_report import is_report, read_baseline, write_report
 from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig
 from aam.data.simulate import simulate
 from aam.device import environment, measure
@@ -33,8 +33,7 @@ from aam.device.platform import (
 from aam.device.precision import resolve_precision
 from aam.engine.logger import flatten
 from aam.errors import FAILED, FINISHED, InputError
-from aam.files.atomic import read_json
-from aam.files.output_folder import check_output_file
+from aam.files.output_folder import check_output_file, check_replaced_file
 from aam.options import RunConfig, RuntimeConfig, files_read
 from aam.training.decisions import make_steps, probe_run
 
@@ -287,12 +286,7 @@ def doctor(config: DoctorConfig) -> int:
     baseline, output = read_baseline(config.baseline), config.output
     if output is not None:
         check_output_file(output, True, files_read(config).values())
-        earlier: object = None
-        with contextlib.suppress(InputError):
-            earlier = read_json(output)
-        if output.exists() and not (isinstance(earlier, dict) and "format" in earlier):
-            problem = f"{output} exists and is no report of `aam doctor`; choose another"
-            raise InputError(f"--output: {problem}")
+        check_replaced_file(output, "doctor", is_report)
     report = _examine_ranks(config) if config.ranks else _examine_machine(config)
     if report is None:
         return FINISHED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -22,6 +23,15 @@ def read_baseline(path: Path | None) -> Facts | None:
     if not isinstance(report, dict):
         raise InputError(f"--baseline: {path} is not a report of this command")
     return report
+
+
+def is_report(path: Path) -> bool:
+    """Return whether a file is a report of `aam doctor`, of a machine or of what joins ranks."""
+    with contextlib.suppress(InputError):
+        report = read_json(path)
+        has_format = isinstance(report, dict) and isinstance(report.get("format"), int)
+        return has_format and not {"aam", "all_reduce"}.isdisjoint(report)
+    return False
 
 
 def compare_reports(report: Facts, baseline: Facts) -> list[str]:

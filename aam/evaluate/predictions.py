@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -290,6 +291,22 @@ def read_predictions(path: Path) -> PredictionTable:
                 problems.add(f"{where} have {fault} in {spec.name!r}; correct them")
     problems.raise_if_any()
     return table
+
+
+def is_written(path: Path, targets: Collection[str]) -> bool:
+    """Return whether a file is one of `aam predict`: its columns are those of `write_predictions`
+    without folds, and its targets are `targets`, or classes, or have a column of their own kind.
+    """
+    with contextlib.suppress(InputError):
+        header = read_text(path).partition("\n")[0].split("\t")
+        table = read_predictions(path)
+        has_columns = all(
+            spec.labels or spec.name in targets or len(set(_columns(spec)) & set(table.frame)) > 1
+            for spec in table.specs
+        )
+        is_whole = header[0] == "sample-id" and header[-1] == "note"
+        return is_whole and has_columns and not any(table.texts("fold"))
+    return False
 
 
 def _impossible(table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame) -> dict[str, Bools]:

@@ -17,13 +17,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import IO, Any, NoReturn
 
-from aam.errors import InputError, refuse, shown
+from aam.errors import InputError, problem, refuse, shown
 from aam.files import atomic
 from aam.files.atomic import MANIFEST, PARTIAL, REPLACED
 
@@ -118,6 +118,20 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
         if any(_matches(file.relative_to(folder), name) for name in names):
             owner = f"belongs to the results of `aam {command}` in {folder}"
             raise InputError(f"{path}: {owner}; choose another output")
+
+
+def check_replaced_file(path: Path, command: str, is_result: Callable[[Path], bool]) -> None:
+    """Refuse to replace a file that is no earlier result of the same command; an empty file holds
+    nothing.
+
+    Raises
+    ------
+    InputError
+        The file exists, and `is_result` says that the command did not write it.
+    """
+    if path.exists() and path.stat().st_size and not is_result(path):
+        foreign = f"is not empty and was not written by `aam {command}`, so it was left untouched"
+        raise InputError(problem(path, foreign, remedy="choose another output"))
 
 
 @dataclass(frozen=True)

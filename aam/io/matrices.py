@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -18,9 +19,9 @@ import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, RunError, problem, refuse, reworded, shown
-from aam.files.atomic import atomic_file, write_text
+from aam.files.atomic import atomic_file, read_bytes, write_text
 from aam.io.ids import difference, repeated
-from aam.io.packed import dataset, open_hdf5, write_artifact
+from aam.io.packed import dataset, is_written_artifact, open_hdf5, write_artifact
 from aam.io.text import read_table_text, read_text, unix
 from aam.typing import Floats
 
@@ -286,12 +287,52 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
             write_lines(out, ["", *ids], ids, values, ",%.9g" if suffix == ".csv" else "\t%.9g")
 
 
+# The columns of Faith PD in .tsv.
+FAITH_PD = ("sample-id", "faith_pd")
+
+
 def write_faith_pd(path: Path, ids: Sequence[str], values: Floats) -> None:
     """Write Faith PD [N] as a table (.tsv) or as ``SampleData[AlphaDiversity]`` (.qza)."""
     suffix = _known_suffix(path, (".tsv", ".qza"))
     lines = [f"{name}\t{value!r}\n" for name, value in zip(ids, values.tolist(), strict=True)]
     if suffix == ".tsv":
-        write_text(path, "".join(["sample-id\tfaith_pd\n", *lines]))
+        write_text(path, "".join(["\t".join(FAITH_PD) + "\n", *lines]))
     else:
         data = {"alpha-diversity.tsv": "".join(["\tfaith_pd\n", *lines]).encode()}
         write_artifact(path, "SampleData[AlphaDiversity]", "AlphaDiversityDirectoryFormat", data)
+
+
+# --- earlier results ---------------------------------------------------------------------------
+
+
+def _is_written_npy(path: Path) -> bool:
+    values, names = np.load(path, mmap_mode="r", allow_pickle=False), ids_path(path)
+    has_ids = not names.exists() or len(read_text(names).splitlines()) == len(values)
+    return has_ids and values.dtype == "<f4" and values.shape == (len(values), len(values))
+
+
+def _is_written_h5(path: Path) -> bool:
+    with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
+        ids = [name.decode() for name in dataset(file, "order", "OS", str(path))[()]]
+    # Files of ssu have other first bytes.
+    head = _h5_head(ids)
+    return read_bytes(path, head=len(head)) == head
+
+
+def _is_written_text(path: Path) -> bool:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="," if path.suffix == ".csv" else "\t")
+        header, row = next(rows, [""]), next(rows, [""])
+    # Of a matrix the first distance is that of the first sample to itself.
+    is_matrix = header[0] == "" and row[:2] == [*header[1:2], "0"] and len(row) == len(header)
+    return is_matrix or tuple(header) == FAITH_PD
+
+
+def is_written(path: Path) -> bool:
+    """Return whether a file is a matrix of `write_distances` or the Faith PD of `write_faith_pd`,
+    as its beginning says; of ``D.npy`` the ids are looked at too.
+    """
+    kinds = {".npy": _is_written_npy, ".h5": _is_written_h5, ".qza": is_written_artifact}
+    with contextlib.suppress(InputError, csv.Error, *BAD_NPY):
+        return kinds.get(path.suffix, _is_written_text)(path)
+    return False

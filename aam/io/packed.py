@@ -39,6 +39,8 @@ MACOS = (
     "; macOS unpacked and packed it again: take the original file, or run `zip -d FILE '__MACOSX*'`"
 )
 ZIP_MAGIC = b"PK\x03\x04"
+# How the VERSION of an archive that `write_artifact` wrote ends.
+BY_AAM = "+aam"
 # NotImplementedError of zipfile is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
 BAD_ZIP = (*BROKEN_ZIP, EOFError, OSError, ValueError, RuntimeError, OverflowError)
@@ -136,6 +138,14 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
         return _content(archive, files[name], path)
 
 
+def is_written_artifact(path: Path) -> bool:
+    """Return whether a file is an archive of `write_artifact`, not one of QIIME 2 itself."""
+    with contextlib.suppress(InputError, *BAD_ZIP), zipfile.ZipFile(path) as archive:
+        root = _top_folder(archive.infolist(), path)
+        return archive.read(f"{root}/VERSION").decode().strip().endswith(BY_AAM)
+    return False
+
+
 def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
     """Write a QIIME 2 archive of version 5 under a fresh UUID, whole or not at all.
 
@@ -146,7 +156,7 @@ def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[s
     names = {"platform": platform.platform(), "python": platform.python_version()}
     action = ACTION.format(uuid=uuid.uuid4(), now=now, version=aam.__version__, **names)
     header = {
-        "VERSION": b"QIIME 2\narchive: 5\nframework: 2024.10.0+aam\n",
+        "VERSION": f"QIIME 2\narchive: 5\nframework: 2024.10.0{BY_AAM}\n".encode(),
         "metadata.yaml": f"uuid: {root}\ntype: {semantic_type}\nformat: {format}\n".encode(),
     }
     content = header | {f"data/{name}": blob for name, blob in files.items()}

@@ -53,7 +53,8 @@ def test_an_audit_names_columns_that_are_not_there_and_writes_a_whole_file(
 
 def test_doctor_replaces_only_a_report_of_its_own(tmp_path):
     other = tmp_path / "notes.json"
-    for text in ("[]", "{}", "notes"):
+    biom = '{"id": null, "format": "Biological Observation Matrix 1.0.0"}'
+    for text in ("[]", "{}", "notes", biom, '{"format": 1, "files": {}}'):
         other.write_text(text)
-        assert "is no report of `aam doctor`" in refusal(aam.run, "doctor", output=other)
+        assert "was not written by `aam doctor`" in refusal(aam.run, "doctor", output=other)
         assert other.read_text() == text

@@ -11,7 +11,13 @@ import skbio
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, RunError
 from aam.io import matrices
-from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
+from aam.io.matrices import (
+    DistanceMatrix,
+    is_written,
+    read_distances,
+    write_distances,
+    write_faith_pd,
+)
 from aam.io.packed import read_artifact, write_artifact
 from tests.refusals import refusal
 
@@ -307,3 +313,38 @@ def test_symmetry_is_checked_across_blocks(tmp_path, monkeypatch):
     values[9, 0] += 0.25
     write_h5(tmp_path / "D.h5", list("abcdefghij"), values)
     assert "by up to 0.25" in refusal(read_distances, tmp_path / "D.h5")
+
+
+# --- earlier results ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", MATRIX_SUFFIXES)
+def test_a_matrix_that_was_written_is_told_from_others(tmp_path, suffix):
+    ours, theirs = tmp_path / f"ours{suffix}", tmp_path / f"theirs{suffix}"
+    write_distances(ours, IDS, tiles(VALUES))
+    assert is_written(ours)
+    if suffix == ".npy":
+        np.save(theirs, VALUES)
+        (tmp_path / "ours.ids.txt").write_text("s1\n")
+        assert not is_written(ours)
+    elif suffix == ".h5":
+        write_h5(theirs, IDS, VALUES)
+    elif suffix == ".qza":
+        with zipfile.ZipFile(ours) as archive, zipfile.ZipFile(theirs, "w") as other:
+            for name in archive.namelist():
+                other.writestr(name, archive.read(name).replace(b"+aam", b""))
+    else:
+        text = ours.read_text()
+        theirs.write_text(text.replace("0", "0.0"))
+        ours.write_text(text[1:])
+        assert not is_written(ours)
+    assert not is_written(theirs)
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".qza"])
+def test_faith_pd_that_was_written_is_told_from_others(tmp_path, suffix):
+    path = tmp_path / f"pd{suffix}"
+    write_faith_pd(path, IDS, VALUES[0])
+    assert is_written(path)
+    path.write_bytes(path.read_bytes()[1:])
+    assert not is_written(path)
