@@ -8,11 +8,13 @@ import difflib
 import functools
 import importlib.util
 import json
+import math
 import sys
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -21,7 +23,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import to_jsonable_python
 
-from aam.errors import InputError, Problems, reworded
+from aam.errors import InputError, Problems, reworded, shown
 from aam.files.output_folder import check_output_file
 
 if sys.version_info >= (3, 11):
@@ -404,22 +406,49 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
         if entry is None or not (part == entry.part or (part is None and entry.is_taken)):
             problems.append(f"{place}: {unknown('option', key, options)}")
             continue
-        if isinstance(value, (str, Path)) and entry.annotation == tuple[Path, ...]:
-            # One file stands for several of one, as on the command line.
-            value = (value,)
+        plain = _as_words(value, entry)
         try:
-            changed[entry.part][key] = typed(value, entry.annotation, strict=where != "")
+            changed[entry.part][key] = typed(plain, entry.annotation, strict=where != "")
         except ValidationError as error:
             found = error.errors()
             expected = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
             if BOUNDS.issuperset(each["type"] for each in found):
                 expected = f", expected {entry.range}"
+            elif near := _near_choices(found, entry.choices):
+                expected += f"; did you mean {shown(near)}?"
             name = f"{place}: {key!r} is {value!r}" if where else f"{entry.name} is {value}"
             problems.append(name + expected)
     top: dict[str, Any] = changed.pop("", {})
     for part, part_values in changed.items():
         top[part] = dataclasses.replace(getattr(default, part), **part_values)
     return dataclasses.replace(default, **top), problems  # type: ignore[type-var]
+
+
+def _as_words(value: Any, entry: Option) -> Any:
+    """A value as the command line has it: one stands for several of one, and numbers for text."""
+    is_list = isinstance(value, (list, tuple))
+    items = tuple(value) if is_list else (value,)
+    if entry.item is str:
+        items = tuple(_number_text(item) for item in items)
+    return items if is_list or (entry.several and isinstance(items[0], (str, Path))) else items[0]
+
+
+def _number_text(value: Any) -> Any:
+    """The text of a number, of a whole one without a point; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        return value
+    return str(int(value)) if value == int(value) else str(float(value))
+
+
+def _near_choices(errors: Iterable[Any], choices: Sequence[str]) -> list[str]:
+    """The choices that are probably meant by words that are none."""
+    near = list[str]()
+    for error in errors:
+        if error["type"] == "literal_error" and isinstance(error["input"], str):
+            word = error["input"].lower().replace("_", "-")
+            word = _removed()["values"].get(word, word)
+            near += difflib.get_close_matches(word, choices, n=1)
+    return near
 
 
 def _entries(default: Any, values: Mapping[str, Any]) -> Iterator[tuple[str | None, str, Any]]:

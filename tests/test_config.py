@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aam.cli import COMMANDS, main, parse
@@ -66,7 +67,7 @@ def test_every_option_is_explained_and_help_fits_two_screens(command, capsys, mo
         assert " ".join(each.about.help.split()[:3]) in text, each.name
 
 
-REMOVED = [(kind, name) for kind, names in _removed().items() for name in names]
+REMOVED = [(kind, name) for kind in ("commands", "options") for name in _removed()[kind]]
 
 
 @pytest.mark.parametrize(("kind", "name"), REMOVED, ids=[name for _, name in REMOVED])
@@ -121,7 +122,7 @@ def test_every_problem_of_a_file_is_told(tmp_path):
     path.with_name("ok.toml").write_text("epochs = 3\n")
     path.write_text(
         "epochs = 3\n[train]\nbatchsize = 3\nlr = 'fast'\nepochs = true\npatience = -1\n"
-        "[data]\ntable = 3\n[targets]\nmetadata_column = 'age'\n[modell]\n[runtime]\nseed = 1.5\n"
+        "[data]\ntable = 3\n[targets]\nmetadata_column = true\n[modell]\n[runtime]\nseed = 1.5\n"
     )
     message = refusal(read_config, path, FineTuneConfig())
     assert len(message.splitlines()) == 8
@@ -131,7 +132,7 @@ def test_every_problem_of_a_file_is_told(tmp_path):
         "'epochs' is True: Input should be a valid integer",
         "'patience' is -1, expected 0 or more",
         "'table' is 3: Input should be a valid string",
-        "'metadata_column' is 'age': Input should be a valid array",
+        "'metadata_column' is True: Input should be a valid array",
         f"{path}: unknown option 'modell'",
         "'seed' is 1.5: Input should be a valid integer",
     ):
@@ -388,8 +389,48 @@ def test_configurations_are_frozen_and_refuse_unknown_names_and_wrong_values():
             TrainConfig(**options)
 
 
-@pytest.mark.parametrize("value", ["run", Path("run")])
-def test_one_file_stands_for_several_of_one(value):
-    """As on the command line: ``--model run``."""
-    assert configured(COMMANDS["explain"].default(), {"model": value}, "x").model == (Path("run"),)
-    assert "members" in refusal(configured, FineTuneConfig(), {"members": "forest"}, "x")
+AS_WORDS = [
+    ("model", "run", (Path("run"),)),
+    ("model", Path("run"), (Path("run"),)),
+    ("metadata_column", "month", ("month",)),
+    ("metadata_column", ["month"], ("month",)),
+    ("members", "forest", ("forest",)),
+    ("cv", 5, "5"),
+    ("test_fold", np.int64(7), "7"),
+    ("missing_values", [-9, 99.0, "ND"], ("-9", "99", "ND")),
+    ("class_weights", (0.5, 2), ("0.5", "2")),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), AS_WORDS)
+def test_values_of_python_stand_for_the_words_of_the_command_line(name, value, expected):
+    default = COMMANDS["explain"].default() if name == "model" else FineTuneConfig()
+    config = configured(default, {name: value}, "x")
+    assert next(each.value for each in options_of(config) if each.field.name == name) == expected
+
+
+@pytest.mark.parametrize("options", [{"cv": True}, {"cv": float("nan")}, {"members": 3}])
+def test_values_without_a_word_are_refused(options):
+    (name,) = options
+    assert f"x: {name!r} is" in refusal(configured, FineTuneConfig(), options, "x")
+
+
+NEAR_CHOICES = [
+    ("unweighted", "unifrac"),
+    ("Unweighted_UniFrac", "unifrac"),
+    ("weighted_unifrac", "weighted"),
+    ("weighted_normalized_unifrac", "weighted-normalized"),
+    ("faith", "faith_pd"),
+    ("bray-curtis", None),
+]
+
+
+@pytest.mark.parametrize(("word", "choice"), NEAR_CHOICES)
+def test_a_metric_of_qiime_2_gets_its_name_here(word, choice):
+    message = refusal(configured, UnifracConfig(), {"unifrac_metric": word}, "x")
+    assert message.partition("; did you mean ")[2] == ("" if choice is None else f"{choice!r}?")
+
+
+def test_every_wrong_choice_gets_the_nearest():
+    message = refusal(configured, FineTuneConfig(), {"members": ["forrest", "presense"]}, "x")
+    assert message.endswith("; did you mean 'forest', 'presence'?")
