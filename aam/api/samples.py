@@ -66,7 +66,7 @@ def check_samples(
     """
     counts = table_from(table, need_sequences=False)
     ids, order = counts.sample_ids, None
-    labels = None if groups is None else _labels(aligned(groups, ids, "groups"), ids)
+    labels = None if groups is None else _labels(aligned(groups, ids, "groups"))
     times = None if time is None else times_of(aligned(time, ids, "time"), "time")
     if isinstance(groups, pd.Series):
         place = {str(name): row for row, name in enumerate(groups.index)}
@@ -76,12 +76,9 @@ def check_samples(
     return check_table(counts, labels, times, order)
 
 
-def _labels(values: Sequence[Any], ids: Sequence[str]) -> list[str]:
-    """Subjects as text; a sample without one is its own."""
-    return [
-        f"(none: {name})" if is_missing_value(value) or value == "" else str(value)
-        for name, value in zip(ids, values, strict=True)
-    ]
+def _labels(values: Sequence[Any]) -> list[str | None]:
+    """Subjects as text, None where they are missing."""
+    return [None if is_missing_value(value) or value == "" else str(value) for value in values]
 
 
 def times_of(values: Sequence[Any], name: str) -> Floats:
@@ -135,14 +132,14 @@ def check_study(
     """Check the samples of a table, with the subjects of their metadata and their times [N]."""
     ids = [name for name in table.sample_ids if name in metadata]
     if lacking := len(table) - len(ids):
-        text = "%d of %d samples have no metadata; each is checked as a subject of its own"
+        text = "%d of %d samples have no metadata, and are not compared with subjects"
         log.info(text, lacking, len(table))
     row_of = {name: row for row, name in enumerate(metadata.ids)}
     order = np.argsort([row_of.get(name, math.inf) for name in table.sample_ids], kind="stable")
     groups = None
     if group_column is not None:
         group_of = dict(zip(ids, metadata.values(group_column, ids), strict=True))
-        groups = _labels([group_of.get(name) for name in table.sample_ids], table.sample_ids)
+        groups = _labels([group_of.get(name) for name in table.sample_ids])
     return check_table(table, groups, times, order)
 
 

@@ -90,7 +90,7 @@ class _Clock:
 
 def check_table(
     table: AmpliconTable,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[str | None] | None = None,
     time: Floats | None = None,
     order: Ints | None = None,
 ) -> SampleCheck:
@@ -99,8 +99,9 @@ def check_table(
     Parameters
     ----------
     table : AmpliconTable
-    groups : sequence of str, optional
-        Subject of each sample.
+    groups : sequence of str or None, optional
+        Subject of each sample. One without a subject may be of any, so that it is not compared with
+        them.
     time : float64 [N], optional
         Time of each sample, nan where it is missing.
     order : int64 [N], optional
@@ -108,7 +109,11 @@ def check_table(
     """
     n, ids = len(table), np.array(table.sample_ids, dtype=object)
     codes, names = pd.factorize(np.array(ids if groups is None else groups, dtype=object))
-    has_subjects = groups is not None and len(names) < n
+    subjects, is_labelled = np.array([*map(str, names), ""], dtype=object), codes >= 0
+    subject, labelled = subjects[codes], np.flatnonzero(is_labelled)
+    # A sample without a subject is the only one of its own.
+    codes = np.where(is_labelled, codes, len(names) + np.arange(n))
+    has_subjects = groups is not None and len(names) < len(labelled)
     limits = [] if has_subjects else ["no subjects"]
     rows = np.flatnonzero(table.depths > 0)
     counts = sparse.csr_array(table.counts[rows]).astype(np.int64)
@@ -125,13 +130,12 @@ def check_table(
                 sources = None
                 limits.append("needs subjects")
         if has_subjects and len(rows) >= LEAST_TABLE_SAMPLES:
-            fit, deep = _subjects(table, codes, time, bar)
+            fit, deep = _subjects(table, labelled, codes, time, bar)
     samples = pd.DataFrame(index=pd.Index(ids, name="sample-id"))
     _add_sources(samples, rows, sources)
     mixtures = _mixtures(table, rows, sources, counts, row_groups)
     duplicates = pd.DataFrame(ids[rows[pairs]].reshape(-1, 2), columns=[*DUPLICATES])
-    subjects = np.array([*map(str, names), ""], dtype=object)
-    samples["subject"] = "" if groups is None else subjects[codes]
+    samples["subject"] = "" if groups is None else subject
     own, swaps = _add_fit(samples, fit, deep, codes, subjects)
     if fit is None:
         return SampleCheck(samples, mixtures, duplicates, swaps, own, limits=limits)
@@ -195,11 +199,13 @@ def _mixtures(
 
 
 def _subjects(
-    table: AmpliconTable, codes: Ints, time: Floats | None, bar: ProgressBar
+    table: AmpliconTable, labelled: Ints, codes: Ints, time: Floats | None, bar: ProgressBar
 ) -> tuple[SubjectFit | None, Ints]:
-    """Fit of the samples deep enough to subjects, and their rows; all are rarefied to one depth."""
-    depth = max(LOWEST_DEPTH, int(np.quantile(table.depths, 0.1)))
-    deep = np.flatnonzero(table.depths >= depth)
+    """Fit of the `labelled` samples deep enough to subjects, and their rows; all are rarefied to
+    one depth.
+    """
+    depth = max(LOWEST_DEPTH, int(np.quantile(table.depths[labelled], 0.1)))
+    deep = labelled[table.depths[labelled] >= depth]
     if len(deep) < LEAST_TABLE_SAMPLES or len(np.unique(codes[deep])) < 2:
         return None, deep
     presence = sparse.csr_array(rarefied_counts(table[deep], depth, 0, 0).sign())

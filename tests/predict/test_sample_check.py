@@ -128,6 +128,25 @@ def test_equal_and_empty_samples_and_lone_subjects_are_no_error():
     assert not aam.check_samples(equal, groups).samples[["mixed", "misfit"]].any().any()
 
 
+def test_samples_without_a_subject_are_no_other_subject():
+    """They may be further samples of the same persons, which resemble each other most."""
+    table, groups = study(14)
+    twins = [f"s{subject}.0" for subject in range(12)]
+    rng = np.random.default_rng(1)
+    for name in twins:
+        shares = 0.7 * table.loc[name] + 0.3 * table.loc[name.replace(".0", ".1")]
+        table.loc[name.replace(".0", ".1")] = rng.multinomial(READS, shares / shares.sum())
+    labelled = groups.copy()
+    labelled[twins] = None
+    for unlabelled in (labelled, labelled.fillna("")):
+        check = aam.check_samples(table, unlabelled)
+        assert not check.samples["misfit"].any()
+        assert (check.samples.loc[twins, ["subject", "fits"]] == "").all().all()
+        others = check.samples.drop(twins)
+        assert (others["subject"] == groups.drop(twins)).all()
+        assert set(others["fits"]) <= set(groups)
+
+
 def test_times_are_numbers_or_dates():
     table, groups = study(6)
     days = [*range(len(table))]
