@@ -89,6 +89,14 @@ def explained(
     return explanations, notes
 
 
+def with_folds(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Folders of models; the folder of a cross-validation stands for the models of its folds, each
+    of which has not seen some of the samples.
+    """
+    folds = [sorted(path.glob("fold-*/model")) or [path] for path in paths]
+    return tuple(itertools.chain(*folds))
+
+
 def _read_inputs(
     config: ExplainConfig, table: Any, metadata: Any
 ) -> tuple[Inputs, Taxonomy | None, Split | None]:
@@ -166,7 +174,7 @@ def _notes(
     absent = [] if metadata is None else [name for name in targets if name not in metadata.columns]
     if subset == TRAINING:
         what = "The models have learned from all of these samples, so these importances do not hold"
-        remedy = "Train with --cv or --test-size to explain held-out samples."
+        remedy = "Name the folder of a run with --cv or --test-size to explain held-out samples."
         notes.append(f"{what} for other samples. {remedy}")
     elif left_out:
         what = f"{left_out} samples are left out, because every model has learned from them"
@@ -245,9 +253,7 @@ def explain_model(config: ExplainConfig) -> None:
         page = read_page(run / PAGE)
         config = replace(config, runtime=replace(config.runtime, output_dir=run / EXPLANATION))
     output_of("explain", config, _outputs(["*"]))
-    # Each fold of a cross-validation has not seen some of the samples.
-    folds = [sorted(path.glob("fold-*/model")) or [path] for path in config.model]
-    config = replace(config, model=tuple(itertools.chain(*folds)))
+    config = replace(config, model=with_folds(config.model))
     explanations, notes = explained(config, config.table, config.metadata)
     if run is not None:
         report = run / "report.html"

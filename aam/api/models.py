@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from aam.api.apply import embedded, load_table, place_samples, prepare_models
-from aam.api.explanation import explained
+from aam.api.explanation import explained, with_folds
 from aam.api.memory import options_with
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.memory import MetadataLike, TableLike
@@ -261,7 +261,8 @@ class Model:
         output_dir: PathLike | None = None,
         **options: OptionValue,
     ) -> pd.DataFrame:
-        """Effects of each ASV on the predictions of samples that the model has not learned from.
+        """Effects of each ASV on the predictions of samples that the model has not learned from;
+        after `aam.load` of a cross-validation, its folds predict them.
 
         Parameters
         ----------
@@ -296,7 +297,10 @@ class Model:
         overwrite = folder is not None and bool(options.pop("overwrite", False))
         config = self._configured(ExplainConfig(), table, options, metadata)
         runtime = replace(config.runtime, output_dir=folder, overwrite=overwrite)
-        explanations, _ = explained(replace(config, runtime=runtime), table, metadata, self.models)
+        # The model of all samples has learned from those of a cross-validation.
+        folders = with_folds(self.paths)
+        models = self.models if folders == self.paths else prepare_models(folders, runtime)
+        explanations, _ = explained(replace(config, runtime=runtime), table, metadata, models)
         tables = {x.effects.spec.name: x.features for x in explanations}
         indexed = {name: table.set_index("feature-id") for name, table in tables.items()}
         return pd.concat(indexed, names=["target"])

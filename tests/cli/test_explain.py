@@ -8,8 +8,11 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import aam
 from aam.cli import main
 from aam.data.splits import read_split
 from aam.data.table import read_table
@@ -76,6 +79,13 @@ def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(
     explained = {row["sample-id"]: float(row["prediction"]) for row in rows}
     # Of one rarefaction instead of four, by the same fold.
     assert max(abs(reported[name] - value) for name, value in explained.items()) < 1.5
+    # Python explains the folds of the run too.
+    effects = aam.load(run, threads=1).explain(
+        study / "table.biom", study / "metadata.tsv", prediction_passes=1
+    )
+    written = pd.read_csv(tmp_path / "out/ph/features.tsv", sep="\t", index_col="feature-id")
+    importance = effects.loc["ph", "importance"]
+    np.testing.assert_allclose(importance, written.loc[importance.index, "importance"], atol=1e-4)
 
 
 def test_a_model_of_one_fold_explains_what_it_has_not_seen_or_what_a_split_names(
