@@ -165,8 +165,8 @@ class TrainingReport:
                 save_notes(folder / "model", notes)
         elif any(spec.kind == "numeric" for spec in table.specs):
             log.info(
-                "no intervals: early stopping used the held-out samples; --cv or --test-size hold "
-                "out others"
+                "no intervals: the samples that were not learned from chose the epoch "
+                "(validation); --cv or --test-size hold others out"
             )
         write_predictions(self.path / "predictions.tsv", table)
         subset: EvaluatedSubset = "held-out" if tested else "validation"
