@@ -32,7 +32,7 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder, check_replaced_file
 from aam.io.matrices import write_distances, write_lines
 from aam.options import RuntimeConfig, files_read, not_none, to_dict
-from aam.predict.prediction import MOST_UNSEEN, NO_PREDICTION, predict_samples
+from aam.predict.prediction import MOST_UNSEEN, NO_INTERVAL, NO_PREDICTION, predict_samples
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
 from aam.typing import Reals
@@ -179,8 +179,11 @@ def predict_table(config: PredictConfig) -> None:
         models, study, passes, runtime, new_study, predict_unlike=predict_unlike
     )
     write_predictions(output, table)
-    unseen = sum(note.startswith(NO_PREDICTION) for note in table.texts("note"))
+    notes = table.texts("note")
+    unseen = sum(note.startswith(NO_PREDICTION) for note in notes)
     log.info("%s: %s", output, _counted(study, unseen))
+    if withheld := sum(NO_INTERVAL in note for note in notes):
+        log.info("%d of them have no interval; the column note says why", withheld)
     if learned := table.texts("subset").count("train"):
         quality = "the report of the run says how good the model is"
         log.info("%d of them were in training (subset train); %s", learned, quality)

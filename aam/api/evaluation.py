@@ -52,7 +52,7 @@ from aam.io.metadata import Metadata, align, read_metadata, spelling_key
 from aam.options import not_none
 from aam.predict.audit import Audit, make_audit
 from aam.predict.baselines import baselines_by_target
-from aam.predict.prediction import predict_samples, unlike_training, without_limits
+from aam.predict.prediction import NO_INTERVAL, predict_samples, unlike_training, without_limits
 from aam.predict.saved_model import SavedModel
 from aam.report.audit import (
     MOST_ROWS,
@@ -244,7 +244,7 @@ def _without_unlike(
         )
     if not warnings:
         return table, []
-    reasons = [f"no interval: {unlike[name]}" if name in unlike else "" for name in ids]
+    reasons = [f"{NO_INTERVAL}{unlike[name]}" if name in unlike else "" for name in ids]
     pairs = zip(table.texts("note"), reasons, strict=True)
     notes = ["; ".join(filter(None, pair)) for pair in pairs]
     return without_limits(table, unlike).with_columns({"note": notes}), warnings

@@ -40,8 +40,8 @@ log = logging.getLogger("aam")
 # A sample with a larger share of its reads in features that training lacks has no prediction.
 MOST_UNSEEN = 0.9
 
-# How the note of such a sample begins.
-NO_PREDICTION = "no prediction"
+# How the note of such a sample begins, and the note of a sample unlike training.
+NO_PREDICTION, NO_INTERVAL = "no prediction", "no interval: "
 
 # --- a table by several models -----------------------------------------------------------------
 
@@ -85,7 +85,7 @@ def predict_samples(
         unlike = unlike_training(models[0], study) if unlike is None else unlike
         table = without_limits(table, unlike)
         for name, reason in unlike.items():
-            notes[name] = "; ".join(filter(None, (notes.get(name), f"no interval: {reason}")))
+            notes[name] = "; ".join(filter(None, (notes.get(name), f"{NO_INTERVAL}{reason}")))
     if unseen := unseen_reads(models, study):
         if predict_unlike:
             warn_of_unseen(unseen, study)

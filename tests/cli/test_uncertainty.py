@@ -168,6 +168,7 @@ def test_a_table_unlike_training_gets_no_interval_and_the_note_says_why(
         renamed.to_hdf5(file, "test")
     model = run / "fold-0" / "model"
     table = predict_study(other, tmp_path / "p.tsv", model, more="--predict-unlike")
+    assert "40 of them have no interval; the column note says why" in capsys.readouterr().err
     assert np.isfinite(table.predicted("ph")).all()
     assert np.isnan(table.limits("ph")).all()
     assert all("no interval: the table is unlike" in note for note in table.texts("note"))
