@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -208,6 +209,22 @@ def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Ev
     return "held-out" if with_model or split is not None or tested else "unknown"
 
 
+def _of_unknown_folds(table: PredictionTable, config: EvaluateConfig) -> list[str]:
+    """A warning about held-out samples whose fold a file does not say, unless a split is given or
+    the file lies in the folder of a run with a single test subset; empty without any.
+    """
+    tested = table.frame["subset"] == "test"
+    number = int((tested & (table.frame["fold"] == "")).sum())
+    options = _options_of_run(config.predictions)
+    if not number or config.split is not None or options.get("cv", "unknown") is None:
+        return []
+    return [
+        f"{number} of {tested.sum()} held-out samples have no value in the column fold: if several "
+        "models predicted them, AUROC and correlations compare values of different models, and the "
+        "intervals are too narrow; copy the column from predictions.tsv of the run"
+    ]
+
+
 def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, list[str]]:
     """Return the table without the intervals of samples that fitted them or trained the model, and
     what was left out.
@@ -274,8 +291,9 @@ def _group_column(
     """
     column = config.group_column
     if column is None:
-        column = models[0].data.group_column if models else _grouped_by(config.predictions)
-        if column is None or column not in metadata.columns:
+        options = {} if models else _options_of_run(config.predictions)
+        column = models[0].data.group_column if models else options.get("group_column")
+        if not isinstance(column, str) or column not in metadata.columns:
             return None
         text = "groups are those of %r, as in training; --group-column names another column"
         log.info(text, column)
@@ -283,17 +301,15 @@ def _group_column(
     return column
 
 
-def _grouped_by(predictions: Path | None) -> str | None:
-    """Return the column of groups of the run in whose folder a file of predictions lies, if it lies
-    in one.
+def _options_of_run(predictions: Path | None) -> dict[str, Any]:
+    """Return the options of the run in whose folder a file of predictions lies, those of its data
+    by their names; empty where it lies in none.
     """
     try:
-        options = read_record(not_none(predictions).parent / RUN)["config"]
+        options = dict(read_record(not_none(predictions).parent / RUN)["config"])
     except (InputError, OSError):
-        return None
-    options |= options["data"] if isinstance(options.get("data"), dict) else {}
-    column = options.get("group_column")
-    return column if isinstance(column, str) else None
+        return {}
+    return options | options["data"] if isinstance(options.get("data"), dict) else options
 
 
 def _columns(models: Sequence[SavedModel], group: str | None, batch: str | None) -> Columns:
@@ -340,6 +356,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if subset == "held-out" and (about_groups := _of_seen_groups(models, table, metadata, group)):
         subset = "seen-group"
         warnings.append(about_groups)
+    warnings += _of_unknown_folds(table, config)
     table, about_intervals = _without_fitted_limits(table)
     table, about_unlike = _without_unlike(table, metadata, unlike)
     baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)

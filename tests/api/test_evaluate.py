@@ -158,6 +158,35 @@ def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp
         assert ("groups of subject lie in several folds" in page) == (not whole)
 
 
+def test_held_out_samples_of_unknown_folds_are_warned_of(simulated, tmp_path, capsys):
+    """Two folds whose models rank their samples rightly, the second with lower probabilities."""
+    shares = {("yes", 0): 0.9, ("no", 0): 0.2, ("yes", 1): 0.1, ("no", 1): 0.0}
+    samples = [
+        (name, "yes" if float(ph) > 6.5 else "no", place % 2)
+        for place, (name, ph) in enumerate(columns(simulated / "metadata.tsv", "sample-id", "ph"))
+    ]
+    write_rows(tmp_path / "m.tsv", "sample-id acid", (sample[:2] for sample in samples))
+    words = f"evaluate --predictions {tmp_path}/p.tsv --metadata {tmp_path}/m.tsv --output-dir"
+    auroc = []
+    for number in (0, 39):
+        cells = []
+        for place, (name, truth, fold) in enumerate(samples):
+            share, shown = shares[truth, fold], "" if place < number else fold
+            label = "yes" if share > 0.5 else "no"
+            cells.append((name, label, share, 1 - share, shown, "test", ""))
+        write_rows(tmp_path / "p.tsv", "sample-id acid acid=yes acid=no fold subset note", cells)
+        assert main([*words.split(), str(tmp_path / f"e{number}")]) == 0
+        warning = f"{number} of 40 held-out samples have no value in the column fold"
+        assert (warning in capsys.readouterr().err) == (number > 0)
+        auroc.append(read(tmp_path / f"e{number}")[0]["acid"]["metrics"]["auroc"]["value"])
+    assert auroc[0] == 1 > auroc[1]
+    # The file lies in the folder of a run with a single test subset.
+    record = {"inputs": {}, "config": {"data": {"cv": None}}}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    assert main([*words.split(), str(tmp_path / "single")]) == 0
+    assert "no value in the column fold" not in capsys.readouterr().err
+
+
 def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
     """A model of two of four biomes, one that predicts every other sample: metrics of the rest,
     without a word.
