@@ -64,11 +64,18 @@ class _OneGenerator(threading.local):
 _one = _OneGenerator()
 
 
-def subsample(samples: int, number: int, limit: int) -> Ints:
-    """Samples that part `number` learns from, ascending: all, or `limit` at random."""
+def subsample(samples: int, number: int, limit: int, codes: Ints | None = None) -> Ints:
+    """Samples that part `number` learns from, ascending: all, or `limit` at random.
+
+    With the `codes` of their classes, one or more of each class is among them.
+    """
     if samples <= limit:
         return np.arange(samples)
-    return np.sort(generator("training samples", number).permutation(samples)[:limit])
+    order = generator("training samples", number).permutation(samples)
+    if codes is not None:
+        first = np.unique(codes[order], return_index=True)[1]
+        order = np.concatenate([order[first], np.delete(order, first)])
+    return np.sort(order[:limit])
 
 
 def next_generator(*names: int | str) -> np.random.Generator:

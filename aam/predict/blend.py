@@ -17,6 +17,7 @@ from aam.predict import estimator
 from aam.predict.estimator import PASSES, CountsEstimator, Labelled, Samples
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 from aam.predict.network import Network
+from aam.predict.out_of_fold import all_classes
 from aam.training.inference import EncodedAsvs
 from aam.typing import Array, Floats, Rows
 
@@ -251,7 +252,13 @@ class TargetBlend(CountsEstimator):
 
     def outputs(self, rarefied: Samples) -> Floats:
         """The mean of the members, [n, 1] or [n, K]."""
-        return mean_of([member.outputs(rarefied) for member in self.members_.values()])
+        members = self.members_.values()
+        scores = [member.outputs(rarefied) for member in members]
+        if self.n_classes:
+            # A class whose samples all have weight 0 is known to the blend and to no member.
+            pairs = zip(scores, members, strict=True)
+            scores = [all_classes(part, member.classes_, self.n_classes) for part, member in pairs]
+        return mean_of(scores)
 
     def centred_on(self, X: Any) -> Any:
         """The blend for a new study, given its samples without labels."""

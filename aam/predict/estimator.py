@@ -288,7 +288,8 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             labelled = labelled.at(np.flatnonzero(weights > 0))
             values = labelled.values
-        self._fit(labelled.at(subsample(len(values), 0, MOST_TRAINING_SAMPLES)))
+        codes = values if self.n_classes else None
+        self._fit(labelled.at(subsample(len(values), 0, MOST_TRAINING_SAMPLES, codes)))
         return self
 
     def _fit(self, labelled: Labelled) -> None:

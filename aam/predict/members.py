@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from aam.device.rng import subsample
 from aam.predict import estimator
 from aam.predict.estimator import Expected, Labelled, Samples
-from aam.predict.out_of_fold import Pairwise, out_of_fold
+from aam.predict.out_of_fold import Pairwise, all_classes, out_of_fold
 from aam.typing import Bools, Floats, Names, Reals, Rows
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
@@ -492,7 +492,8 @@ class Trees(estimator.CountsEstimator):
         common = estimator.common_names(rarefactions)
         self.names_ = estimator.informative_names(rarefactions, common)
         self.width_ = len(self.names_) + samples.covariates.shape[1]
-        if self.kind == "boosting" and classes != 1:
+        # Weights or the limit of training samples may leave one class.
+        if self.kind == "boosting" and not (classes and len(np.unique(values)) == 1):
             self.names_ = estimator.informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
             self.width_ = len(self.names_) + samples.covariates.shape[1]
             boosted: Any = ensemble.HistGradientBoostingClassifier
@@ -514,6 +515,9 @@ class Trees(estimator.CountsEstimator):
             with warnings.catch_warnings(record=True):
                 forest.fit(self._values(rarefaction), values, weights if np.ptp(weights) else None)
         self.trees_ = Forest.of([grown.tree_ for grown in forest.estimators_])
+        if classes:
+            value = all_classes(self.trees_.value, forest.classes_, classes)
+            self.trees_ = replace(self.trees_, value=value)
 
     def outputs(self, rarefied: Samples) -> Floats:
         """Medians over the trees [n, 1] or mean probabilities [n, K] of rarefied samples."""
@@ -526,8 +530,10 @@ class Trees(estimator.CountsEstimator):
         if values.shape[1] != self.width_:
             raise ValueError(f"{values.shape[1]} features, expected {self.width_}")
         if self.trees_ is None:
-            predict = self.boosted_.predict_proba if self.n_classes else self.boosted_.predict
-            return np.asarray(predict(values).reshape(values.shape[0], -1))
+            if not self.n_classes:
+                return np.asarray(self.boosted_.predict(values)[:, None])
+            probabilities = self.boosted_.predict_proba(values)
+            return all_classes(probabilities, self.boosted_.classes_, self.n_classes)
         if sparse.issparse(values):
             values = values.toarray()
         leaves, value = self.trees_.leaves(values), self.trees_.value

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import get_tags
 
 from aam.data.splits import Groups, Split, Strata, kfold
-from aam.typing import Array, Floats, Names, Rows
+from aam.typing import Array, Floats, Ints, Names, Rows
 
 
 class Fold(NamedTuple):
@@ -88,14 +88,22 @@ def out_of_fold(
         studies = by_sample["studies"][test] if "studies" in by_sample else None
         values = _predicted(model, inputs[1], studies)
         if classes:
-            probabilities = np.where(np.isnan(values[:, :1]), math.nan, np.zeros(classes))
-            probabilities[:, model.classes_] = values
-            values = probabilities
+            values = all_classes(values, model.classes_, classes)
         # An estimator may predict several numbers for each target, such as one for each penalty.
         if values.shape[1:] != predicted.shape[1:]:
             predicted = np.full((len(y), *values.shape[1:]), math.nan)
         predicted[test] = values
     return predicted
+
+
+def all_classes(probabilities: Floats, codes: Ints, classes: int) -> Floats:
+    """Probabilities [n, K] of all classes from those of the classes `codes`, [n, k].
+
+    Classes that training lacks have 0; a sample without probabilities has NaN.
+    """
+    values = np.where(np.isnan(probabilities[:, :1]), math.nan, np.zeros(classes))
+    values[:, codes] = probabilities
+    return values
 
 
 def _predicted(model: Any, X: Any, studies: Names | None) -> Array:

@@ -573,6 +573,18 @@ def test_weights_of_ones_change_nothing_and_others_do(kind, reads, members):
     assert np.isfinite(outputs(estimator.fit(reads, y, sample_weight=zero), reads)).all()
 
 
+@pytest.mark.parametrize("left_out", ["q", "s", "qr"])
+def test_a_model_with_a_class_of_weight_zero_is_loaded_again(reads, left_out, tmp_path):
+    y = np.array(list("qrs") * 8)
+    weights = [0.0 if label in left_out else 1.5 for label in y]
+    model = aam.AmpliconClassifier(rarefy_depth=100, device="cpu", threads=1)
+    probability = model.fit(reads, y, sample_weight=weights).predict_proba(reads)
+    assert not np.isin(list(left_out), model.predict(reads)).any()
+    model.save(tmp_path / "model")
+    loaded = aam.load(tmp_path / "model", device="cpu", threads=1).predict(reads)
+    np.testing.assert_allclose(loaded[["y=q", "y=r", "y=s"]], probability, atol=1e-6)
+
+
 def test_weights_of_a_score_are_those_of_the_metric(kind, reads):
     estimator, y = kind
     estimator.fit(reads, y)

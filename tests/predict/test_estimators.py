@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import aam
 from aam.data.rarefaction import rarefied_row
+from aam.device.rng import subsample
 from aam.errors import InputError
 from aam.evaluate.metrics import auroc
 from aam.predict import estimator, members
@@ -196,6 +197,45 @@ def test_they_learn_what_presence_tells_and_repeat_it(kind, y, monkeypatch):
     mixed = np.random.default_rng(0).permutation(y[TRAIN])
     chance = kind(**SMALL).fit(SAMPLES[TRAIN], mixed).predict_draws(SAMPLES[TEST])
     assert abs(np.corrcoef(chance.mean(axis=0)[:, -1], y[TEST])[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearClassifier(**SMALL),
+        TreesClassifier(**SMALL, n_estimators=20),
+        TreesClassifier(**SMALL, kind="boosting"),
+        BlendClassifier(**SMALL),
+    ],
+)
+@pytest.mark.parametrize("learned", [["low", "high"], ["mid", "high"], ["mid"]])
+def test_classes_of_weight_zero_are_predicted_with_little_probability(model, learned):
+    y = np.select([AGE < -0.5, AGE > 0.5], ["low", "high"], "mid")
+    weights = np.isin(y, learned).astype(float)
+    model = clone(model).fit(SAMPLES[TRAIN], y[TRAIN], sample_weight=weights[TRAIN])
+    probability = pd.DataFrame(model.predict_proba(SAMPLES[TEST]), columns=model.classes_)
+    assert list(probability) == ["high", "low", "mid"]
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    assert (probability.drop(columns=learned) < 0.01).all(axis=None)
+    assert set(model.predict(SAMPLES[TEST])) == set(learned)
+
+
+@pytest.mark.parametrize("kind", [LinearClassifier, TreesClassifier])
+def test_the_limit_of_training_samples_keeps_every_class(kind, monkeypatch):
+    monkeypatch.setattr(estimator, "MOST_TRAINING_SAMPLES", 40)
+    usual = subsample(100, 0, 40)
+    codes = np.arange(100) % 2
+    np.testing.assert_array_equal(subsample(100, 0, 40, codes), usual)
+    y = np.where(CASE, "case", "control").astype(object)
+    y[np.setdiff1d(TRAIN, usual)[:2]] = "rare"
+    y[np.setdiff1d(TRAIN, usual)[-1]] = "alone"
+    assert len({*y[usual]}) == 2
+    model = kind(**SMALL).fit(SAMPLES[TRAIN], y[TRAIN])
+    kept = subsample(100, 0, 40, np.unique(y[TRAIN], return_inverse=True)[1])
+    assert len(kept) == 40
+    assert {*y[kept]} == {*model.classes_} == {"alone", "case", "control", "rare"}
+    assert model.predict_proba(SAMPLES[TEST]).shape == (50, 4)
+    assert len(subsample(100, 0, 40, TRAIN)) == 40
 
 
 def test_tools_of_scikit_learn_work():
