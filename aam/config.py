@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,6 +53,8 @@ MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 RESERVED = ("sample-id", "fold", "subset", "note")
 # In the place of a tree.
 NO_TREE = "none"
+# Digits that --cv takes as a number of folds; other text is a metadata column.
+NUMBER_OF_FOLDS = re.compile("[0-9]{1,9}")
 # Rarefactions that a prediction averages.
 PREDICTION_PASSES = 4
 
@@ -74,6 +77,12 @@ PROFILED_HELP = "Time by stage, memory by stage, or the largest batch."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
 MODELS = "Runs or models of `aam train`, which predict together."
+
+
+def number_of_folds(cv: str | None) -> int | None:
+    """The number of folds that ``--cv`` gives; None for a metadata column."""
+    return int(cv) if cv is not None and NUMBER_OF_FOLDS.fullmatch(cv) else None
+
 
 # --- sections ------------------------------------------------------------------------------------
 
@@ -126,17 +135,17 @@ class DataConfig(TreeConfig, MetadataFormat):
 
     def problems(self) -> Iterator[str]:
         """Contradictions of the split, and columns that are asked for without metadata."""
-        folds = None if self.cv is None or self.cv.isdigit() else self.cv
+        folds = number_of_folds(self.cv)
         columns = (
             self.split_column,
-            folds,
+            self.cv if folds is None else None,
             self.group_column,
             self.study_column,
             self.batch_column,
         )
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
         splits = " and ".join(name for name, value in chosen.items() if value is not None)
-        if self.cv in ("0", "1"):
+        if folds is not None and folds < 2:
             yield f"--cv is {self.cv}, expected 2 or more folds, or a metadata column"
         if " and " in splits:
             yield f"{splits} all choose the split; give one of them"

@@ -311,6 +311,10 @@ RULES = [
     ("train", "--categorical-fusion add", "--categorical-fusion is add, and no covariate is named"),
     ("train", "--embedding-dim 10", "10 is not divisible by --attention-h"),
     ("train", "--cv 1", "--cv is 1, expected 2 or more folds"),
+    ("train", "--cv 01", "--cv is 01, expected 2 or more folds"),
+    # Digits that `str.isdigit` takes and `int` does not, or takes as a number.
+    *(("train", f"--cv {name}", f"columns '{name}' are asked") for name in ("²", "٣", "1²")),
+    ("train", f"--cv {'9' * 5000}", "are asked for"),
     ("train", "--cv 3 --split-column f", "--split-column and --cv all"),
     ("train", "--split-column f", "--split-column and --test-fold need"),
     ("train", "--cv fold", "--metadata: not given, but columns 'fold'"),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
 
-from aam.config import DataConfig
+from aam.config import DataConfig, number_of_folds
 from aam.device.rng import generator
 from aam.errors import InputError, problem, shown
 from aam.files.atomic import write_text
@@ -300,7 +300,8 @@ def fold_folder(fold: str) -> str:
 
 def fold_column(data: DataConfig) -> str | None:
     """Return the metadata column that holds the folds, if one does."""
-    return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
+    column = data.split_column if data.cv is None else data.cv
+    return column if number_of_folds(data.cv) is None else None
 
 
 def split_columns(data: DataConfig) -> list[str]:
@@ -342,8 +343,8 @@ def split_samples(
             raise InputError(problem("split", fault, f"--test-fold {data.test_fold!r} among them"))
         test_folds = names if data.cv else [str(data.test_fold)]
         return tuple(samples.split_of_fold(fold, folds, size) for fold in test_folds)
-    if data.cv is not None:
-        return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
+    if (number := number_of_folds(data.cv)) is not None:
+        return tuple(kfold(ids, number, groups, strata, size, seed=seed))
     has_test = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
     share = DEFAULT_TEST_SHARE * has_test if data.test_size is None else data.test_size
     return (make_split(ids, (share, size), seed, groups, strata),)

@@ -300,7 +300,7 @@ def rank_of(environment: Mapping[str, str]) -> Rank | None:
     started it.
     """
     for names in RANK_VARIABLES:
-        if all(environment.get(name, "").isdigit() for name in names):
+        if all(environment.get(name, "").isdecimal() for name in names):
             return Rank(*(int(environment[name]) for name in names))
     return None
 

@@ -133,7 +133,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(kind for kind in present if present[kind]))
     problem = ""
-    if kind not in present or (index and not index.isdigit()):
+    if kind not in present or (index and not re.fullmatch("[0-9]{1,9}", index)):
         problem = "is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps"
     elif not present[kind]:
         problem = "is not available here; pass --device auto"

@@ -105,7 +105,7 @@ def broadcast_state(state: State | None, world: World) -> State | None:
 def find_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints below `folder`, oldest first."""
     steps = {path: path.name.removeprefix(STEP_PREFIX) for path in folder.glob(f"{STEP_PREFIX}*")}
-    return sorted((path for path in steps if steps[path].isdigit()), key=lambda p: int(steps[p]))
+    return sorted((path for path in steps if steps[path].isdecimal()), key=lambda p: int(steps[p]))
 
 
 def load_latest(folder: Path) -> State | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from aam.config import number_of_folds
 from aam.evaluate.comparison import full_baselines, tests_corrected_for
 from aam.evaluate.conformal import CONFORMAL_LEVEL
 from aam.evaluate.evaluation import Evaluation
@@ -123,7 +124,8 @@ class Description:
             return f"The judged samples are: {judged}."
         if cv is not None:
             folds = f"{cv}-fold cross-validation"
-            folds = folds if str(cv).isdigit() else f"cross-validation over the values of {cv}"
+            if number_of_folds(str(cv)) is None:
+                folds = f"cross-validation over the values of {cv}"
             text = f"Each sample was predicted in {folds} by models that did not learn from it"
         elif "held-out" in subsets:
             text = "Samples that took no part in training were held out for the evaluation"

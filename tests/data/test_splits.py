@@ -200,6 +200,12 @@ def test_what_cannot_be_divided(row):
     assert absent(refusal(divide), *problems) == []
 
 
+def test_a_column_of_folds_may_have_the_name_of_a_digit():
+    metadata = Metadata(tuple(IDS[:8]), {"²": tuple("abababab")}, {"²": "categorical"})
+    splits = split_samples(metadata, DataConfig(cv="²"), metadata.ids, 0, Selection())
+    assert [split.test_fold for split in splits] == ["a", "b"]
+
+
 def test_samples_without_groups_are_in_no_two_subsets():
     check_groups(split_of(test=0.2), dict.fromkeys(IDS, None))
 

@@ -121,7 +121,10 @@ def test_devices_by_name():
     assert choose_device("auto").type == ("cuda" if CUDA else "mps" if MPS else "cpu")
 
 
-@pytest.mark.parametrize("name", ["", "gpu", "cuda:x", "cuda:-1", "auto:1", "CPU", "cpu:1.5"])
+UNKNOWN = ["", "gpu", "cuda:x", "cuda:-1", "auto:1", "CPU", "cpu:1.5", "cuda:²", "cpu:٣"]
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_devices(name):
     with pytest.raises(InputError, match=r"--device: .* is unknown, expected auto, cpu, cuda"):
         choose_device(name)
