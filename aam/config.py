@@ -120,7 +120,7 @@ class DataConfig(TreeConfig, MetadataFormat):
     rarefy_depth: PositiveInt | None = option(None, DEPTH_HELP)
     missing: Missing = option("error", "Samples without metadata or target: error or drop.")
     split: Path | None = path("split.tsv of an earlier run.", of="command")
-    split_column: str | None = option(None, "Metadata column of folds.", of="command")
+    split_column: str | None = option(None, "Metadata column of subsets or folds.", of="command")
     test_fold: str | None = option(None, "Value of --split-column to test on.", of="command")
     cv: str | None = option(None, "Cross-validation: number or column of folds.", of="command")
     group_column: str | None = option(None, "Groups (subjects) that stay together.", of="command")
@@ -151,8 +151,8 @@ class DataConfig(TreeConfig, MetadataFormat):
             yield f"{splits} all choose the split; give one of them"
         if splits and self.test_size:
             yield f"--test-size: {splits} chooses the test samples; leave --test-size out"
-        if (self.split_column is None) != (self.test_fold is None):
-            yield "--split-column and --test-fold need each other"
+        if self.split_column is None and self.test_fold is not None:
+            yield "--test-fold: names a value of --split-column, which is not given"
         if self.has_tree and self.unifrac_matrix is not None:
             yield "--tree and --unifrac-matrix: both given; distances come from one of them"
         if self.metadata is None and any(columns):

@@ -316,7 +316,7 @@ RULES = [
     *(("train", f"--cv {name}", f"columns '{name}' are asked") for name in ("²", "٣", "1²")),
     ("train", f"--cv {'9' * 5000}", "are asked for"),
     ("train", "--cv 3 --split-column f", "--split-column and --cv all"),
-    ("train", "--split-column f", "--split-column and --test-fold need"),
+    ("train", "--test-fold f", "--test-fold: names a value of --split-column"),
     ("train", "--cv fold", "--metadata: not given, but columns 'fold'"),
     ("pretrain", "--nuc-penalty 0 --count-penalty 0", "without a tree or distances: nothing is le"),
     ("pretrain", f"--table {__file__} {__file__}", "is given twice; name each table once"),

@@ -337,12 +337,9 @@ def split_samples(
     if column is not None and metadata is not None:
         samples = _Samples(ids, groups, strata, seed)
         folds = _folds_of(metadata, column, samples)
-        names = sorted(set(folds.values()))
-        if not data.cv and data.test_fold not in names:
-            fault = f"folds are {shown(names, 20)}"
-            raise InputError(problem("split", fault, f"--test-fold {data.test_fold!r} among them"))
-        test_folds = names if data.cv else [str(data.test_fold)]
-        return tuple(samples.split_of_fold(fold, folds, size) for fold in test_folds)
+        if data.cv is None:
+            return (_split_by_column(samples, folds, data),)
+        return tuple(samples.split_of_fold(fold, folds, size) for fold in sorted({*folds.values()}))
     if (number := number_of_folds(data.cv)) is not None:
         return tuple(kfold(ids, number, groups, strata, size, seed=seed))
     has_test = len(set(groups or ids)) >= LEAST_GROUPS_FOR_TEST
@@ -366,6 +363,28 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
         remedy = "name another column by --cv or --split-column (unset, it is --study-column)"
         raise InputError(problem("split", f"all samples are in fold {shown(names)}", remedy=remedy))
     return folds
+
+
+def _split_by_column(samples: _Samples, folds: dict[str, str], data: DataConfig) -> Split:
+    """Make the split by ``--split-column``: its values are subsets in upper or lower case, or folds
+    of which ``--test-fold`` is tested.
+    """
+    names, fold, size = sorted(set(folds.values())), data.test_fold, data.validation_size
+    subset_of = {name: part for name in names for part in SUBSETS if name.lower() == part}
+    subsets = set(subset_of.values()) if len(subset_of) == len(names) else set()
+    is_valid = {"train"} < subsets if fold is None else fold in names
+    if not is_valid:
+        expected = f"--test-fold {fold!r} among them"
+        if fold is None:
+            expected = f"the subsets {shown(SUBSETS)}, or --test-fold with one of them"
+        raise InputError(problem("split", f"folds are {shown(names, 20)}", expected))
+    if fold is not None and not (len(subsets) == len(SUBSETS) and subset_of[fold] == "test"):
+        return samples.split_of_fold(fold, folds, size)
+    if "validation" not in subsets:
+        test = {group for group, name in folds.items() if subset_of[name] == "test"}
+        return samples.split(test, {}, size)
+    parts = tuple(subset_of[folds[group]] for group in samples.groups)
+    return Split(tuple(samples.ids), parts, ("",) * len(parts))
 
 
 def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:

@@ -156,6 +156,37 @@ def test_a_column_holds_out_each_of_its_folds_or_one():
     assert by_column(*moved, 0.25) == splits
 
 
+@pytest.mark.parametrize(
+    "names", [("train", "validation", "test"), ("Train", "VALIDATION", "Test")]
+)
+@pytest.mark.parametrize("names_test", [True, False])
+def test_a_column_may_hold_the_subsets(names, names_test):
+    train, validation, test = names
+    column = [
+        validation if k % 20 == 3 else test if k % 20 in (4, 9) else train for k in range(100)
+    ]
+    (split,) = by_column(IDS, column, GROUPS, 0.3, test_fold=test if names_test else None)
+    assert split.ids("validation") == tuple(sorted(IDS[3::20]))
+    assert split.ids("test") == tuple(sorted(IDS[4::20] + IDS[9::20]))
+    assert {*split.folds} == {""}
+    # Another fold is tested as before.
+    (split,) = by_column(IDS, column, GROUPS, 0.3, test_fold=validation)
+    assert split.ids("test") == tuple(sorted(IDS[3::20]))
+    assert split.ids("validation")
+
+
+def test_subsets_without_validation_samples_get_some_of_the_training_groups():
+    column = ["test" if k % 20 < 4 else "train" for k in range(100)]
+    (split,) = by_column(IDS, column, GROUPS, 0.25, test_fold=None)
+    assert shares(split, GROUPS) == (12, 4, 4)
+    (by_fold,) = by_column(IDS, column, GROUPS, 0.25, test_fold="test")
+    assert by_fold.ids("test") == split.ids("test")
+    assert by_fold.test_fold == "test"
+    untested = [name.replace("test", "validation") for name in column]
+    (split,) = by_column(IDS, untested, GROUPS, 0.25, test_fold=None)
+    assert split.held_out == split.ids("validation") == by_fold.ids("test")
+
+
 FIVE_FOLDS = [str(k % 5) for k in range(100)]
 
 # What divides samples, and all that is said.
@@ -175,6 +206,22 @@ REFUSED = [
     (
         partial(by_column, IDS, FIVE_FOLDS, test_fold="5"),
         "folds are '0', '1', '2', '3', '4', expected --test-fold '5'",
+    ),
+    (
+        partial(by_column, IDS, FIVE_FOLDS, test_fold=None),
+        "folds are '0', '1', '2', '3', '4', expected the subsets 'train', 'validation', 'test', or",
+    ),
+    (
+        partial(by_column, IDS, ["test", "validation"] * 50, test_fold=None),
+        "folds are 'test', 'validation', expected the subsets",
+    ),
+    (
+        partial(by_column, IDS, ["train", "dev"] * 50, test_fold="test"),
+        "folds are 'dev', 'train', expected --test-fold 'test' among them",
+    ),
+    (
+        partial(by_column, IDS, ["Train", "train"] * 50, test_fold=None),
+        "folds are 'Train', 'train', expected the subsets",
     ),
     (partial(by_column, IDS, ["0"] * 100), "all samples are in fold '0'; name another column"),
     (
