@@ -46,7 +46,8 @@ ARTIFACTS = {
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
 EXPECTED_METADATA = (
-    "a header that begins with the name of the id column, such as 'sample-id' or 'id'"
+    "a header that begins with the name of the id column, such as 'sample-id' or 'id'; put the "
+    "sample ids in the first column and call it sample-id"
 )
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -163,7 +164,7 @@ class Metadata:
         numbers with decimal commas; all at once.
         """
         rules, names = dict[str, bool](), list(dict.fromkeys(names))
-        remedy = "pass --decimal , or state categorical in a row #q2:types"
+        remedy = "pass --decimal , or add a second line '#q2:types' with categorical below it"
         for name in names:
             rules |= dict.fromkeys(self.faults.get(name, ()), True)
             if name not in self.columns:
@@ -487,8 +488,10 @@ def align(
             cells = sorted({cell_of[sample] for sample in without_value})
             gap = f"have no value in {name!r} (written {shown(cells)})"
             reasons.append(f"{len(without_value)} {total} {gap}: {shown(without_value)}")
-            blank = "; where a word is a class, write blank in a row #q2:missing" * any(cells)
-            remedies.append(f"fill the gaps, {drop}{blank}")
+            remedies.append(f"fill the gaps, {drop}")
+            if any(cells):
+                line = f"add a second line '#q2:missing' to the file, with blank below {name!r}"
+                remedies[-1] += f"; if such a word is a class, {line}"
             gaps.update(without_value)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     complete = tuple(sample for sample in samples if sample not in gaps)

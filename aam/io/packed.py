@@ -34,7 +34,10 @@ MAX_RATIO = 200
 EXEMPT = 64 << 20
 
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-EXCEL = "; save a zip archive of Excel as tab-separated text in UTF-8 (.tsv)"
+AS_TEXT = "save it as tab-separated text in UTF-8 (.tsv)"
+EXCEL = f"; if it is an Excel workbook, {AS_TEXT}"
+# Files at fixed places in workbooks of Excel, LibreOffice and Numbers.
+WORKBOOK = {"[Content_Types].xml", "content.xml", "Index/Document.iwa"}
 MACOS = (
     "; macOS unpacked and packed it again: take the original file, or run `zip -d FILE '__MACOSX*'`"
 )
@@ -112,6 +115,8 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
     """
     damaged = f"{path}: not a readable QIIME 2 archive"
     with reworded(BAD_ZIP, damaged, EXCEL), zipfile.ZipFile(path) as archive:
+        if WORKBOOK & set(archive.namelist()):
+            raise InputError(f"{path}: is a workbook of Excel or another office program; {AS_TEXT}")
         root = _top_folder(entries := archive.infolist(), path)
         files = {e.filename.removeprefix(f"{root}/"): e for e in entries if not e.is_dir()}
         for name in ("VERSION", "metadata.yaml"):

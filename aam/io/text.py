@@ -15,18 +15,21 @@ from pathlib import Path
 from aam.errors import InputError, problem, reworded
 from aam.files.atomic import MAX_BYTES, read_bytes
 from aam.io.headers import are_names_of_r, is_id_header, stands_above_counts
-from aam.io.packed import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
+from aam.io.packed import AS_TEXT, EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 # Lines that a message lists.
 MOST_LINES = 8
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 GZIP_MAGIC = b"\x1f\x8b"
+# Of files of Excel 97, and of those with a password.
+OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 R_MAGIC = (b"X\n\0", b"A\n2\n", b"A\n3\n", b"RDX", b"RDA")
 # What begins with these bytes is no UTF-8 text.
 OTHER_FORMATS = {
     (b"\xff\xfe", b"\xfe\xff"): "UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8",
     (HDF5_MAGIC,): "HDF5, as BIOM tables are, expected text",
+    (OLE_MAGIC,): f"an Excel workbook (.xls, or with a password); {AS_TEXT}",
     R_MAGIC: "an object of R (.rds or .RData), expected text; in R, save it with "
     "write.table(x, FILE, sep='\\t', quote=FALSE, col.names=NA)",
 }

@@ -141,7 +141,9 @@ def test_the_missing_directive_makes_a_term_a_class(read):
         (b"\xef\xbb\xbfid\tcity\ns1\tM\xe1laga\n", "byte position 15"),
         ("id\ta\ns1\t1\n".encode("utf-16"), "UTF-16"),
         ("id\ta\ns1\t1\n".encode("utf-16-le"), "byte 0x00 at byte position 1"),
-        (b"PK\x03\x04....", "zip archive of Excel"),
+        (b"PK\x03\x04....", "if it is an Excel workbook, save it as tab-separated text"),
+        (b"\xd0\xcf\x11\xe0....", "is an Excel workbook (.xls, or with a password); save it as"),
+        (b"Run\ta\ns1\t1\n", "in the first column and call it sample-id"),
     ],
 )
 def test_damaged_files_say_what_is_wrong(read, content, expected):
@@ -345,7 +347,8 @@ def test_align_refuses_with_counts_and_examples(table):
     assert "1 of 4 samples have no value in 'age' (written ''): 's2'" in age
     assert "1 of 4 samples have no value in 'site' (written 'NA'): 's3'" in site
     assert all("--missing drop" in problem for problem in (rows, age, site))
-    assert [("#q2:missing" in problem) for problem in (rows, age, site)] == [False, False, True]
+    line = "add a second line '#q2:missing' to the file, with blank below 'site'"
+    assert [(line in problem) for problem in (rows, age, site)] == [False, False, True]
 
 
 def test_align_drops_and_says_so(table, caplog):

@@ -110,6 +110,8 @@ def test_another_type_is_named_with_the_reason(tmp_path):
         (packed(GOOD | {"../evil": "x"}), "2 folders at the top"),
         (packed(GOOD | {"stray": "x"}), "2 folders at the top"),
         (packed(GOOD | {"__MACOSX/._x": "x"}), "macOS unpacked and packed it again"),
+        (packed({"[Content_Types].xml": "x", "xl/workbook.xml": "x"}), ": is a workbook of Excel"),
+        (packed({"mimetype": "x", "content.xml": "x"}), "save it as tab-separated text"),
         (packed({"readme/x": "1"}), "'readme' of the archive is not a UUID"),
         (packed({}), "top folder '' of the archive is not a UUID"),
         (packed(WITHOUT["VERSION"]), "no usable VERSION"),
