@@ -192,15 +192,19 @@ def check_same(before: Record, now: Record) -> None:
             problems.append(f"{was}on each of {devices[1]}; {advice}")
     last_bits = {f"config.runtime.{name}" for name in names(RunConfig, changes="last bits")}
     for name, (old, new) in changes.items():
+        if f"config.runtime.{name}" in changes:
+            # A fact such as the number of threads follows from its option.
+            continue
         section = name.split(".")[0]
         shown = spelled(name.rpartition(".")[2]) if section == "config" else name
         has_meaning = section in ("config", "inputs") or name in ("command", "depth")
         if has_meaning and name not in last_bits:
             advice = "give what it was, or choose another --output-dir"
-            problems.append(f"{shown} was {old!r} and is {new!r}; {advice}")
+            values = ("unset" if value is None else repr(value) for value in (old, new))
+            problems.append(f"{shown} was {' and is '.join(values)}; {advice}")
         else:
             text = "%s was %s and is %s: the rest of the run may differ in the last bits"
-            log.warning(text, shown, old, new)
+            log.warning(text, shown, *("unset" if value is None else value for value in (old, new)))
     if problems:
         raise InputError(*problems)
 

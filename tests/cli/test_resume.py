@@ -127,7 +127,7 @@ def test_changes_of_the_meaning_are_refused_and_those_of_the_last_bits_are_said(
     moved = shutil.copy(study / "table.biom", tmp_path / "elsewhere.biom")
     assert main([*words, "--table", str(moved), "--asv-chunk-size", "7", "--num-workers", "1"]) == 0
     stderr = capsys.readouterr().err
-    said = "--asv-chunk-size was None and is 7: the rest of the run may differ in the last bits"
+    said = "--asv-chunk-size was unset and is 7: the rest of the run may differ in the last bits"
     assert said in stderr
     assert "num_workers" not in stderr
     assert "elsewhere" not in stderr, "the same content elsewhere is the same input"

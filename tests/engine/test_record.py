@@ -41,6 +41,23 @@ def test_a_run_without_sizes_and_spelled_otherwise_is_the_same(tmp_path):
         check_same(before, now)
 
 
+def test_an_option_and_the_fact_that_follows_from_it_are_one_line(caplog):
+    before, now = (
+        {
+            **describe("fit", {"runtime": {"threads": option}, "train": {"batch_size": 1}}, {}, {}),
+            "threads": number,
+        }
+        for option, number in ((1, 1), (None, 2))
+    )
+    with caplog.at_level("WARNING", "aam"):
+        check_same(before, now)
+    (line,) = caplog.messages
+    assert line.startswith("--threads was 1 and is unset: ")
+    now["config"]["runtime"]["threads"] = 1
+    check_same(before, now)
+    assert caplog.messages[1].startswith("threads was 1 and is 2: ")
+
+
 def test_a_record_that_was_written_is_the_same_run(tmp_path):
     facts = {"excluded_samples": (), "left_out_classes": {"site": ("ear", "nose")}, "depth": 7}
     options = {"runtime": {}, "train": {"batch_size": 4}}
