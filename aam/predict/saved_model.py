@@ -22,8 +22,10 @@ from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.measure import stage
 from aam.device.platform import Facts
 from aam.encoders import find_encoder, model_folder
+from aam.engine.run import RESULTS
 from aam.errors import InputError, reworded, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
+from aam.files.output_folder import RUN
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import RuntimeConfig, configured, not_none, to_dict, typed
@@ -284,13 +286,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         named.
     """
     if not (path / MANIFEST).is_file():
-        if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
-            raise InputError(
-                f"{path}: a run of {len(folds)} folds without a model of all samples; name the "
-                f"model of a fold or of several, such as {folds[0].parent}"
-            )
-        expected = f"no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
-        raise InputError(f"{path}: {expected}")
+        raise InputError(f"{path}: {_without_model(path)}")
     verify_manifest(path)
     description: Any = {}
     try:
@@ -312,6 +308,28 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         raise InputError(
             *(p if p.startswith(str(path)) else f"{path}: {p}" for p in problems)
         ) from error
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a folder is that of a run that began to train and has no results yet."""
+    splits = [*path.glob("split.tsv"), *path.glob("fold-*/split.tsv")]
+    return bool(splits) and (path / RUN).is_file() and not (path / RESULTS).is_file()
+
+
+def _without_model(path: Path) -> str:
+    """Why a folder holds no model, and what to do."""
+    folds, remedies = sorted(path.glob(f"fold-*/model/{MANIFEST}")), list[str]()
+    if _is_unfinished(path):
+        number = f" ({len(folds)} folds have a model)" if folds else ""
+        fault = f"the run is unfinished{number}"
+        remedies.append("finish it with --resume-from auto")
+    else:
+        fault = f"a run of {len(folds)} folds without a model of all samples"
+    if folds:
+        remedies.append(f"name the model of a fold or of several, such as {folds[0].parent}")
+    if not remedies:
+        return f"no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
+    return f"{fault}; {', or '.join(remedies)}"
 
 
 def _read_model(path: Path, description: Any, device: torch.device) -> SavedModel:
@@ -408,9 +426,12 @@ def encoder_folder(train: TrainConfig, fold: str) -> Path | None:
     for candidate in (path, *sorted(path.glob(f"{folder}/model")), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
+    remedy = f"run `aam pretrain` first{RETRAIN}"
+    if _is_unfinished(path):
+        remedy = "its run is unfinished: finish it with --resume-from auto"
     raise InputError(
-        f"--pretrained-encoder: {path} holds no model ({MANIFEST}, model/ or {folder}/model/); run "
-        f"`aam pretrain` first{RETRAIN}"
+        f"--pretrained-encoder: {path} holds no model ({MANIFEST}, model/ or {folder}/model/); "
+        f"{remedy}"
     )
 
 

@@ -14,7 +14,7 @@ import safetensors.numpy
 import torch
 
 import aam
-from aam.config import DataConfig, ModelConfig
+from aam.config import DataConfig, ModelConfig, TrainConfig
 from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
@@ -24,10 +24,18 @@ from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
 from aam.predict.estimator import Samples
-from aam.predict.saved_model import SavedModel, load_model, load_models, save_model, save_notes
+from aam.predict.saved_model import (
+    SavedModel,
+    encoder_folder,
+    load_model,
+    load_models,
+    save_model,
+    save_notes,
+)
 from aam.training.inference import run_model
 from tests.data.labels import labelled
 from tests.predict.samples import fit_blend, saved_model
+from tests.refusals import refusal
 
 CPU = torch.device("cpu")
 HEADS = HeadConfig("unifrac", (0.71, 0.13), counts=True, n_targets=1, n_classes=(2,))
@@ -101,6 +109,19 @@ def test_folders_without_a_model_are_refused(tmp_path):
         (tmp_path / "run" / fold / "model" / MANIFEST).write_text("{}")
     with pytest.raises(InputError, match=r"a run of 2 folds .* such as .*/fold-1/model"):
         load_model(tmp_path / "run", CPU)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for path in (killed, tmp_path / "run"):
+        (path / "run.json").write_text("{}")
+        assert "unfinished" not in refusal(load_model, path, CPU)
+        (path / "split.tsv").write_text("")
+        message = refusal(load_model, path, CPU)
+        assert "the run is unfinished" in message
+        assert "; finish it with --resume-from auto" in message
+    assert "(2 folds have a model)" in message
+    assert message.endswith("such as " + str(tmp_path / "run" / "fold-1" / "model"))
+    config = TrainConfig(pretrained_encoder=killed)
+    assert "its run is unfinished: finish it" in refusal(encoder_folder, config, "")
     for text in ("", "[]", "{}", '{"format": 1, "files": {"a": 1}}', "[" * 9999):
         (empty / MANIFEST).write_text(text)
         with pytest.raises(InputError, match=r"damaged|not valid JSON"):
