@@ -220,13 +220,20 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
     }
 
 
+def _without_distances(study: Study, samples: int) -> str:
+    """Why samples are not compared by UniFrac; empty if they are."""
+    if study.metric is None:
+        return "it needs --tree, a tree of these ASVs"
+    is_large = samples > MAX_NEIGHBOUR_SAMPLES
+    return f"{samples:,} samples, and it takes {MAX_NEIGHBOUR_SAMPLES:,}" if is_large else ""
+
+
 def unifrac_distances(study: Study, samples: Samples, passes: int) -> Floats | None:
     """UniFrac distances between samples in several rarefactions, plus those of their covariates.
 
     They are [N, N, passes]; None without a tree or a matrix.
     """
-    if study.metric is None or len(samples) > MAX_NEIGHBOUR_SAMPLES:
-        log.info("baseline %s: left out: it needs --tree, a tree of these ASVs", NEIGHBOURS)
+    if _without_distances(study, len(samples)):
         return None
     draws = []
     for rarefaction in samples.rarefactions(study.depth, study.seed, passes):
@@ -239,9 +246,9 @@ def unifrac_distances(study: Study, samples: Samples, passes: int) -> Floats | N
 
 
 def strong_baselines(
-    task: Task, study: Study, passes: int, in_blend: Collection[str] = ()
+    task: Task, study: Study, passes: int, in_blend: Collection[str], target: str
 ) -> tuple[Baseline, ...]:
-    """Held-out predictions of estimators that predict alone, except those `in_blend`."""
+    """Held-out predictions of estimators that predict a target alone, except those `in_blend`."""
     samples, classes = not_none(task.samples), bool(task.labels)
     # Drawn once for all folds and estimators.
     for training in (True, False):
@@ -261,7 +268,7 @@ def strong_baselines(
         begun = time.monotonic()
         predicted = task.out_of_fold(estimator, inputs)
         baselines.append(Baseline(name, predicted, trivial=False))
-        log.info("baseline %s: %.0f s", name, time.monotonic() - begun)
+        log.info("baseline %s of %s: %.0f s", name, target, time.monotonic() - begun)
     return tuple(baselines)
 
 
@@ -306,8 +313,9 @@ def baselines_of(
     They are the trivial ones and, if asked for, the strong ones except those `in_blend`.
     """
     task = make_task(study, splits, spec, metadata, columns)
-    trivial = trivial_baselines(task, study.seed)
-    baselines = (*trivial, *(strong_baselines(task, study, passes, in_blend) if strong else ()))
+    baselines = trivial_baselines(task, study.seed)
+    if strong:
+        baselines += strong_baselines(task, study, passes, in_blend, spec.name)
     return not_none(task.samples).sample_ids, baselines
 
 
@@ -325,6 +333,8 @@ def baselines_by_target(
     """
     members, metadata, new_ids = in_blend or {}, study.metadata, table.sample_ids
     result = dict[str, tuple[Baseline, ...]]()
+    if strong and (reason := _without_distances(study, len(study.table))):
+        log.info("baseline %s: left out: %s", NEIGHBOURS, reason)
     for spec in table.specs if metadata is not None else ():
         ids, baselines = baselines_of(
             study, splits, spec, not_none(metadata), columns, strong, members

@@ -15,9 +15,16 @@ from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
 from aam.evaluate import comparison
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.predictions import Columns
+from aam.evaluate.predictions import Columns, make_predictions
 from aam.predict import baselines
-from aam.predict.baselines import FIELD_DEFAULT, NEIGHBOURS, Task, baselines_of, make_baselines
+from aam.predict.baselines import (
+    FIELD_DEFAULT,
+    NEIGHBOURS,
+    Task,
+    baselines_by_target,
+    baselines_of,
+    make_baselines,
+)
 from aam.predict.out_of_fold import Fold
 from tests.evaluate.small_study import AGE, DIET, IDS, SPLITS, learned, metadata
 
@@ -187,10 +194,16 @@ def test_classes_are_probabilities_and_one_that_training_lacks_gets_0(study):
 
 
 def test_without_a_tree_there_are_no_neighbours(study, caplog):
+    study = replace(study, parts=(StudyPart(),), metadata=metadata())
+    values = {"age": np.ones(24), "diet": np.full((24, 2), 0.5)}
+    table = make_predictions(IDS, (AGE, DIET), values)
     with caplog.at_level(logging.INFO, "aam"):
-        predicted_by_name = learned(replace(study, parts=(StudyPart(),)))
-    assert set(predicted_by_name) == set(LEARNED) - {NEIGHBOURS}
-    assert any("it needs --tree" in message for message in caplog.messages)
+        learned_by_target = baselines_by_target(table, study, SPLITS, Columns("child"), True)
+    for name, learned_baselines in learned_by_target.items():
+        strong = {one.name for one in learned_baselines if not one.trivial}
+        assert strong == LEARNED - {NEIGHBOURS}
+        assert f"baseline {FIELD_DEFAULT} of {name}: " in caplog.text
+    assert caplog.text.count("it needs --tree") == 1
 
 
 def test_estimators_and_neighbours_read_the_covariates_too(study):
