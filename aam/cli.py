@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     if name not in program.commands:
         from aam.options import unknown
 
-        known = [*program.commands, *program.bundled]
+        known = [*program.commands, *program.bundled, "--help", "--version"]
         print(f"{program.name}: {unknown('command', name, known)}", file=sys.stderr)
         return BAD_INPUT
     log = logging.getLogger("aam")
@@ -411,6 +411,7 @@ def _usage(program: Program) -> str:
     commands: dict[str, Command | Bundled] = {**program.commands, **program.bundled}
     usage = "usage: {0} COMMAND [OPTIONS]    ({0} COMMAND --help lists the options)\n"
     lines = [f"  {name:<11} {command.help}" for name, command in commands.items()]
+    lines.append(f"  {'--version':<11} version, commit and torch, for reports of problems")
     return "\n".join([usage.format(program.name), *lines])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +49,7 @@ from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
 from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
-from aam.options import Attention, configured
+from aam.options import Attention, configured, unknown
 from aam.predict.blend import MEMBERS
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_model
@@ -58,7 +60,25 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
     from typing_extensions import Self
 
+Kind = TypeVar("Kind")
 
+
+def _naming_the_nearest(kind: type[Kind]) -> type[Kind]:
+    """The class, whose error about a wrong parameter names the nearest one."""
+    init, names = kind.__init__, [*inspect.signature(kind).parameters]
+
+    @functools.wraps(init)
+    def checked(self: Kind, **parameters: Any) -> None:
+        wrong = [unknown("option", name, names) for name in parameters if name not in names]
+        if wrong:
+            raise TypeError(f"{type(self).__name__}: {'; '.join(wrong)}")
+        init(self, **parameters)
+
+    kind.__init__ = checked  # type: ignore[method-assign, assignment]
+    return kind
+
+
+@_naming_the_nearest
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Parameters:
     """Parameters of an estimator: the options of `aam train`, except for those of its folder.
@@ -249,7 +269,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
         check_writable(Path(path), overwrite=True)
         if Path(path).exists():
-            raise InputError(f"{path}: exists already; choose another path")
+            fault = "exists already and is never replaced"
+            raise InputError(f"{path}: {fault}; choose another path, or remove it first")
         save_model(Path(path), self._fitted().models[0])
 
     def _fitted(self) -> Model:

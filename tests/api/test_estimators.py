@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import pickle
+import re
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,6 +107,7 @@ def test_estimator_and_command_predict_the_same_bits(
     assert np.array_equal(ours, theirs.loc[list(frame.index), "ph"].to_numpy())
     # And a model of the estimator is read by the command.
     regressor.save(tmp_path / "saved")
+    assert "never replaced; choose another path, or" in refusal(regressor.save, tmp_path / "saved")
     predict = f"predict --table {study_folder}/table.biom --model {tmp_path}/saved".split()
     assert (
         main([*predict, "--threads", "1", "--device", "cpu", "--output", str(tmp_path / "p.tsv")])
@@ -524,6 +526,12 @@ def test_the_signature_names_types_and_defaults_of_the_options(kind):
         name: value for name, value in options.items() if name not in left_out
     }
     assert not [name for name, each in parameters.items() if each.annotation in (Any, "Any")]
+
+
+def test_a_wrong_parameter_gets_the_nearest():
+    message = "AmpliconRegressor: unknown option 'rarefydepth'; did you mean 'rarefy_depth'?"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        aam.AmpliconRegressor(rarefydepth=1, seed=0)
 
 
 def test_fitting_twice_pickling_and_cloning_give_the_same(kind, reads):

@@ -17,6 +17,8 @@ HEAVY += ["biom", "numpy"]
 SAID = {
     "--help": (0, "evaluate    judge"),
     "trian": (2, "did you mean 'train'?"),
+    "--versio": (2, "did you mean '--version'?"),
+    "version": (2, "did you mean '--version'?"),
     "train --help": (0, "--metadata-column"),
     "train --embeding-dim 3": (2, "'--embeding-dim'; did you mean '--embedding-dim'?"),
     "pretrain": (2, "aam pretrain: 2 problems"),
