@@ -295,7 +295,7 @@ def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
     unit = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     remedy = "--test-size holds out one subset instead"
     if "fold" in metadata.kinds:
-        remedy += ", --cv fold takes the column fold"
+        remedy += " (the metadata have a column 'fold', which --cv fold would use)"
     log.info("cross-validation in %d folds of %d %s; %s", DEFAULT_FOLDS, groups, unit, remedy)
     return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS)))
 

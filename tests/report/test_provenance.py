@@ -92,6 +92,7 @@ def test_names_and_paths_with_html_stay_text(tmp_path):
     hostile["config"] = {"data": {"table": HOSTILE}}
     (tmp_path / "run.json").write_text(json.dumps(hostile))
     text = report_html(with_record(data(), tmp_path))
+    assert "with run.json of this run copied there" in text
     tags = {tag for tag, _, _ in Page(text).attributes}
     assert "script" not in tags, "the page's script has no attribute"
     assert text.count("<script") == report_html(data()).count("<script")
