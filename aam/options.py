@@ -14,7 +14,7 @@ import types
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -437,7 +437,10 @@ def _number_text(value: Any) -> Any:
     """The text of a number, of a whole one without a point; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         return value
-    return str(int(value)) if value == int(value) else str(float(value))
+    if isinstance(value, Integral):
+        return str(value)
+    number = float(value)
+    return f"{number:.0f}" if number.is_integer() else str(number)
 
 
 def _near_choices(errors: Iterable[Any], choices: Sequence[str]) -> list[str]:
