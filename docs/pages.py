@@ -295,13 +295,6 @@ UNIFRAC = {
     "weighted-normalized": "weighted-normalized",
     "generalized": "generalized, alpha 0.5",
 }
-WAYS = {
-    "one": "1",
-    "2 ranks": "2 ranks of one run",
-    "2 apart": "2 independent runs, the most that this machine can give",
-    "4 ranks": "4 ranks of one run",
-    "4 apart": "4 independent runs",
-}
 
 
 def unifrac_speed(values: Values) -> str:
@@ -314,18 +307,6 @@ def unifrac_speed(values: Values) -> str:
             times.append(f"{min(seconds):.2f} to {max(seconds):.2f} s")
         rows.append([title, *times, f"{processes[metric]['difference']:.1e}"])
     return table("| | aam | ssu | largest difference |", rows)
-
-
-def scaling(values: Values) -> str:
-    """Samples per second of several processes of one machine."""
-    rows = []
-    for way, title in WAYS.items():
-        result = values["cpu"]["cases"]["processes"]["ways"][way]
-        ratio = result["ratio"]
-        limits = f" ({ratio['low']:.2f} to {ratio['high']:.2f})" if way != "one" else ""
-        speed = f"{result['samples_per_s']['p50']:.0f}"
-        rows.append([title, speed, f"{ratio['p50']:.2f}{limits}"])
-    return table("| processes | samples/s | compared with one process |", rows)
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -370,7 +351,6 @@ TABLES: dict[str, Callable[[Values], str]] = {
     "diseases": diseases,
     "new-studies": new_studies,
     "unifrac-speed": unifrac_speed,
-    "scaling": scaling,
     "planted-mixtures": planted_mixtures,
 }
 
