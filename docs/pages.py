@@ -181,14 +181,40 @@ def benchmark(values: Values) -> str:
 
 
 def with_p(row: Values | None) -> str:
-    """A metric and the p of the difference of aam from it, if there is one."""
+    """A metric and, if there are any, its limits and the p of the difference of aam from it."""
     if row is None:
         return "-"
-    return text(row["value"]) + ("" if row["p"] is None else f" ({text(row['p'])})")
+    if row["p"] is None:
+        return text(row["value"])
+    limits = f"{text(row['low'])} to {text(row['high'])}"
+    return f"{text(row['value'])} ({limits}; {text(row['p'])})"
+
+
+def better_than_programs(rows: list[Values]) -> str:
+    """In how many of its tested tasks `aam` is shown to be better than each program."""
+    texts = []
+    for name in dict.fromkeys(row["program"] for row in rows):
+        tested = [row for row in rows if row["program"] == name and row["p"] is not None]
+        better = [
+            row
+            for row in tested
+            if row["p"] <= 0.05 and error(row, row["aam"]) < error(row, row["value"])
+        ]
+        number, total = (NUMBER_WORDS[len(some)] for some in (better, tested))
+        texts.append(f"{name.split()[0]} in {number} of {total}")
+    return ", ".join(texts)
+
+
+def range_of_seconds(rows: list[Values]) -> str:
+    """The shortest and the longest time of a program."""
+    seconds = [row["seconds"] for row in rows]
+    return f"{min(seconds):.0f} to {max(seconds):.0f}"
 
 
 def rivals(values: Values) -> str:
-    """Other programs on the folds of runs: their metric, with p of the difference of aam."""
+    """Other programs on the folds of runs: their metric with its limits, and p of the difference of
+    aam; the last row has their times.
+    """
     rows = values["rivals"]["rows"]
     programs = list(dict.fromkeys(row["program"] for row in rows))
     lines = []
@@ -200,7 +226,9 @@ def rivals(values: Values) -> str:
         cells = [with_p(compared.get(program)) for program in programs]
         metric = METRICS[first["metric"]] + (", over all studies" if name in DISEASES else "")
         lines.append([f"{title}, {metric}", text(first["aam"]), *cells])
-    return table(f"| task, metric | aam | {' (p) | '.join(programs)} (p) |", lines)
+    times = [range_of_seconds([r for r in rows if r["program"] == name]) for name in programs]
+    lines.append(["seconds per task, one thread", "-", *times])
+    return table(f"| task, metric | aam | {' | '.join(programs)} |", lines)
 
 
 def diseases(values: Values) -> str:
@@ -326,6 +354,7 @@ def derived(values: Values) -> dict[str, Any]:
         "better_than_best": sum(is_better(run, best_strong(run)) for run in tested),
         "lowest_ratio": min(ratios, default=0.0),
         "highest_ratio": max(ratios, default=0.0),
+        "better_than_programs": better_than_programs(values["rivals"]["rows"]),
         "slots": round(64 * values["h200"]["cases"]["pretrain"]["slots"]),
     }
 
