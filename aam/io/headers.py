@@ -61,9 +61,9 @@ def row_numbers(header: Sequence[str], ids: Sequence[str], remedy: str = DELETE_
 
 
 def is_real(cell: str) -> bool:
-    """Return whether Python reads a cell as a number."""
+    """Return whether a cell is a number, or nan or inf; 1_0, which Python reads as 10, is none."""
     with contextlib.suppress(ValueError):
-        float(cell)
+        float(cell.replace("_", "?"))
         return True
     return False
 

@@ -149,6 +149,10 @@ def _read_text(path: Path) -> DistanceMatrix:
             cause = f"fewer distances than the {len(ids)} of the header; is the file cut off?"
             faults.add(cause, line, f"{len(cells) - gaps} distances")
             continue
+        if texts := [cell for cell in cells if "_" in cell]:
+            # NumPy reads 1_0 as 10.
+            faults.add("holds no distances", line, repr(texts[0]))
+            continue
         try:
             distances = np.array(cells, np.float64)
         except ValueError as error:

@@ -213,6 +213,7 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         (PLAIN + "s3\t1\t1\n", "line 4 ('s3', expected 'no further line'): another sample"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
         (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 (could not convert string to float: 'x')"),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\t0_1"), "line 2 ('0_1'): holds no distances"),
         (PLAIN.replace("\t1", "\t1\t2"), "header: column 4 has values and no name"),
         (PLAIN.replace("\t1\n", "\t1\t2\n"), "line 2 (4 cells): more cells than the 3"),
         (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "line 2 cannot be read"),

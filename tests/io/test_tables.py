@@ -264,6 +264,11 @@ def test_samples_may_be_called_by_numbers(tmp_path, header):
     assert read_table(tmp_path / "t.tsv").sample_ids == ("101", "102")
 
 
+def test_samples_called_1_0_stand_above_counts(tmp_path):
+    (tmp_path / "t.tsv").write_text("taxon of mine\t1_0\t1_2\nO1\t1\t2\n")
+    assert read_table(tmp_path / "t.tsv").sample_ids == ("1_0", "1_2")
+
+
 def test_visits_called_v1_are_samples(tmp_path):
     (tmp_path / "t.tsv").write_text("\tV1\tV2\nO1\t1\t2\n")
     assert read_table(tmp_path / "t.tsv").sample_ids == ("V1", "V2")
