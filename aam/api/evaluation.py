@@ -43,6 +43,7 @@ from aam.evaluate.predictions import (
     Columns,
     EvaluatedSubset,
     PredictionTable,
+    check_targets,
     read_predictions,
     truth_of,
     write_predictions,
@@ -334,7 +335,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
     models, warnings = list[SavedModel](), list[str]()
     unlike: Mapping[str, str] = {}
     if config.predictions is not None:
-        table = read_predictions(config.predictions)
+        table = read_predictions(config.predictions, config.decimal)
+        check_targets(config.predictions, table, metadata)
         excluded = excluded_ids(config.exclude, table.sample_ids)
     else:
         models = prepare_models(config.model, config.runtime)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ import pandas as pd
 
 from aam.config import RESERVED
 from aam.data.targets import TargetSpec
-from aam.errors import InputError, Problems, reworded, shown
+from aam.errors import InputError, Problems, problem, shown
 from aam.evaluate.metrics import (
     Measure,
     by_fold,
@@ -28,7 +27,8 @@ from aam.evaluate.metrics import (
     weighted_regression_metrics,
 )
 from aam.files.atomic import write_text
-from aam.io.metadata import Metadata
+from aam.io.metadata import DECIMAL_COMMA, NUMBER, Metadata, read_cells
+from aam.io.missing import is_missing
 from aam.io.text import read_table_text, read_text
 from aam.typing import Array, Bools
 
@@ -51,6 +51,7 @@ EXPECTED_COLUMNS = (
 )
 # A whole number as spreadsheets write it.
 WHOLE = re.compile(r"-?\d+\.0")
+NO_FINITE = re.compile("nan|[+-]?inf(inity)?", re.I)
 
 # What the samples of a report were to the model. Only "held-out" ones took no part in learning or
 # choosing anything.
@@ -265,22 +266,41 @@ def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
     )
 
 
-def read_predictions(path: Path) -> PredictionTable:
-    """Read what `write_predictions` wrote.
+def _numbers(cells: Iterable[str], where: str, name: str, is_target: bool) -> Array:
+    """Return the numbers of a column, NaN where missing, and infinite ones, which are refused
+    later; `InputError`: text among them.
+    """
+    texts = [cell.strip() for cell in cells]
+    values = ["nan" if is_missing(text) else text for text in texts]
+    wrong = [text for text in values if not (NUMBER.fullmatch(text) or NO_FINITE.fullmatch(text))]
+    if not wrong:
+        return np.array(values, np.float64)
+    fault, remedy = "text where numbers belong", "correct it"
+    if all(map(DECIMAL_COMMA.fullmatch, wrong)):
+        fault, remedy = "numbers with decimal commas", "pass --decimal ,"
+    elif is_target:
+        remedy += f"; if it has classes, add a probability for each: {name}=CLASS"
+        remedy += "; if it is no target, remove the column"
+    text = f"column {name!r} holds {fault}: {shown(wrong, 3)}"
+    raise InputError(problem(where, text, remedy=remedy))
+
+
+def read_predictions(path: Path, decimal: str = ".") -> PredictionTable:
+    """Read what `write_predictions` wrote, perhaps with another `decimal` mark.
 
     Raises `InputError` if columns or numbers cannot be read, or cannot be predictions: infinite
-    values, no probabilities, exchanged limits. Missing values (empty or nan) are allowed.
+    values, no probabilities, exchanged limits. Missing values are those of metadata.
     """
     cells = _cells(path)
     specs, problems = _specs(path, list(cells)), Problems()
     frame = cells[[name for name in TEXT_COLUMNS if name in cells]].reindex(
         columns=TEXT_COLUMNS, fill_value=""
     )
+    targets = {spec.name for spec in specs}
     for name in (name for spec in specs for name in _columns(spec) if name in cells):
-        words = f"{path}: column {name!r} holds text where numbers belong"
-        remedy = f"; correct it or, if it has classes, add a probability for each: {name}=CLASS"
-        with problems.collected(), reworded((ValueError,), words, remedy):
-            frame[name] = np.array([float(cell or math.nan) for cell in cells[name]])
+        with problems.collected():
+            column = read_cells(cells[name], decimal)
+            frame[name] = _numbers(column, str(path), name, name in targets)
     problems.raise_if_any()
     table = PredictionTable(specs, frame)
     for spec in specs:
@@ -291,6 +311,28 @@ def read_predictions(path: Path) -> PredictionTable:
                 problems.add(f"{where} have {fault} in {spec.name!r}; correct them")
     problems.raise_if_any()
     return table
+
+
+def check_targets(path: Path, table: PredictionTable, metadata: Metadata) -> None:
+    """Refuse targets of a file that the metadata lack: columns that belong to a target without a
+    column of its own, and others.
+    """
+    derived, problems = dict[str, list[str]](), Problems()
+    for name in (spec.name for spec in table.specs if spec.name not in metadata.columns):
+        parts = name.split("=")
+        sources = ["=".join(parts[:number]) for number in range(1, len(parts))]
+        sources += [name.removesuffix(f".{end}") for end in SUFFIXES if name.endswith(f".{end}")]
+        if source := next((column for column in sources if column in metadata.columns), ""):
+            derived.setdefault(source, []).append(name)
+        else:
+            with problems.collected():
+                metadata.require([name])
+            problems.add(problem(path, f"remove column {name!r} if it is no target"))
+    for source, names in derived.items():
+        remedy = "copy it from predictions.tsv of the run"
+        fault = f"column {source!r} is missing next to {shown(names)}"
+        problems.add(problem(path, fault, remedy=remedy))
+    problems.raise_if_any()
 
 
 def is_written(path: Path, targets: Collection[str]) -> bool:

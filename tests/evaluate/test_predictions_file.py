@@ -9,11 +9,13 @@ import pytest
 
 from aam.data.targets import TargetSpec
 from aam.evaluate.predictions import (
+    check_targets,
     make_predictions,
     name_problems,
     read_predictions,
     write_predictions,
 )
+from aam.io.metadata import read_metadata
 from tests.evaluate.conftest import AGE, READS, SITE, assert_same, table
 from tests.refusals import refusal
 
@@ -90,7 +92,13 @@ CLASSES = "sample-id\tsite\tsite=a\tsite=b\n"
         ),
         ("sample-id\tage\tage\na\t1\t2\n", "column 'age' occurs 2 times; leave it in once"),
         ("sample-id\tnote\na\tx\n", "no target column"),
-        ("sample-id\tage\na\told\n", "'age' holds text where numbers belong"),
+        (
+            "sample-id\tage\na\told\n",
+            "'age' holds text where numbers belong: 'old'; correct it; if",
+        ),
+        ("sample-id\tage\nx\t1\na\t2_5\n", "'age' holds text where numbers belong: '2_5'"),
+        ("sample-id\tage\na\t٣\n", "'age' holds text where numbers belong: '٣'"),
+        ("sample-id\tage\na\t2,5\n", "decimal commas: '2,5'; pass --decimal ,"),
         ("sample-id\tsite\tsite=gut\na\tgut\tmuch\n", "'site=gut' holds text"),
         ("sample-id\tage\tage.rarefaction-sd\na\t1\tx\n", "'age.rarefaction-sd' holds text"),
         # What no model predicts was evaluated or, where infinite, left out.
@@ -122,6 +130,34 @@ def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
     (tmp_path / "p.csv").write_bytes('\ufeffid,age,note\r\na,1.5,"x, y",,\r\n,,\r\n'.encode())
     read = read_predictions(tmp_path / "p.csv")
     assert (read.sample_ids, read.texts("note"), *read.predicted("age")) == (("a",), ("x, y",), 1.5)
+
+
+def test_decimal_commas_and_missing_values_are_those_of_metadata(tmp_path):
+    text = "sample-id\tph\tsite\tsite=a\tsite=b\ns0\t6,5\ta\t0,75\t0,25\ns1\t#N/A\t\tNA\t-\n"
+    (tmp_path / "p.tsv").write_text(text)
+    table = read_predictions(tmp_path / "p.tsv", ",")
+    np.testing.assert_array_equal(table.predicted("ph"), [6.5, math.nan])
+    np.testing.assert_array_equal(table.predicted("site"), [[0.75, 0.25], [math.nan] * 2])
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("ph.member-sd", ["p.tsv: column 'ph' is missing next to 'ph.member-sd'"]),
+        ("age ph.low ph.high", ["p.tsv: column 'ph' is missing next to 'ph.low', 'ph.high'"]),
+        ("si=te=a si=te=b", ["p.tsv: column 'si=te' is missing next to 'si=te=a', 'si=te=b'"]),
+        ("age Ph", ["Did you mean 'ph'", "p.tsv: remove column 'Ph' if it is no target"]),
+    ],
+)
+def test_columns_that_are_no_targets_are_named(tmp_path, header, expected):
+    (tmp_path / "m.tsv").write_text("sample-id\tage\tph\tsi=te\ns1\t3\t7\ta\n")
+    names = header.split()
+    rows = [["sample-id", *names], ["s1", *["0.5"] * len(names)]]
+    (tmp_path / "p.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    table = read_predictions(tmp_path / "p.tsv")
+    metadata = read_metadata(tmp_path / "m.tsv")
+    message = refusal(check_targets, tmp_path / "p.tsv", table, metadata)
+    assert all(text in message for text in expected)
 
 
 def test_missing_values_and_few_digits_are_accepted(tmp_path):
