@@ -16,7 +16,7 @@ from aam.io.headers import is_id_header
 from aam.io.ids import difference
 from aam.io.sequences import LEAST_DNA, clean, fasta_ids, is_sequence, read_fasta
 from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
-from aam.io.text import HDF5_MAGIC, decoded, read_content, read_text, unix
+from aam.io.text import DELIMITERS, HDF5_MAGIC, decoded, read_content, read_text, unix
 from aam.typing import Ids
 
 log = logging.getLogger("aam")
@@ -24,6 +24,9 @@ log = logging.getLogger("aam")
 
 # NumPy draws no hypergeometric samples from this number of reads or more.
 TOO_MANY_READS = 10**9
+
+# The end of the first cell of a line.
+CELL_END = re.compile(f"[{''.join(DELIMITERS)}]")
 
 
 def make_table(
@@ -164,7 +167,10 @@ def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, .
     if unknown := [name for name in names if name not in sample_ids]:
         fault = f"{len(unknown)} of {len(names)} ids are no samples of the table: {shown(unknown)}"
         fault += difference(names, sample_ids)
-        raise InputError(problem(path, fault, remedy="expected one sample id a line"))
+        firsts = [CELL_END.split(name)[0].strip('"') for name in unknown]
+        is_table = any(first in sample_ids for first in firsts)
+        remedy = "expected one sample id a line" + ": keep only the first column" * is_table
+        raise InputError(problem(path, fault, remedy=remedy))
     if len(names) == len(sample_ids):
         raise InputError(f"{path}: names all {len(names)} samples; leave some of them in")
     log.info("--exclude: %d of %d samples are left out", len(names), len(sample_ids))
