@@ -21,6 +21,8 @@ WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 # What it means when torch says, at any place, that a DataLoader worker has ended.
 KILLED = "a process that prepares batches was killed, perhaps because memory was full"
+# Letters of a value that a message shows.
+LONGEST = 200
 
 
 class InputError(ValueError):
@@ -103,10 +105,16 @@ def refuse(where: object, rules: Mapping[str, bool]) -> None:
         raise InputError(*problems)
 
 
+def short(value: object) -> str:
+    """Return the text of a value for a message, cut where it has more than `LONGEST` letters."""
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
 def shown(values: Iterable[object], limit: int = 5) -> str:
     """Return a short quoted listing of values for a message: the first few, then how many more."""
     items = list(values)
-    text = ", ".join(repr(str(item)) for item in items[:limit])
+    text = ", ".join(repr(short(item)) for item in items[:limit])
     return text if len(items) <= limit else f"{text} and {len(items) - limit} more"
 
 

@@ -38,6 +38,7 @@ def test_listings_are_short():
     assert shown(["a b"] * 7) == "'a b', 'a b', 'a b', 'a b', 'a b' and 2 more"
     assert shown((str(each) for each in range(5)), 2) == "'0', '1' and 3 more"
     assert shown({"x": 1}, 1) == "'x'"
+    assert shown(["é" * 200, "é" * 201]) == f"'{'é' * 200}', '{'é' * 200}…'"
 
 
 @pytest.mark.parametrize(

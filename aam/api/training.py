@@ -23,7 +23,7 @@ from aam.device.environment import is_launcher
 from aam.device.platform import Facts, prepare_device
 from aam.engine.run import MODEL, TrainingFolder, open_run
 from aam.engine.signals import interrupts_as_in_python
-from aam.errors import FINISHED, InputError, shown
+from aam.errors import FINISHED, InputError, short, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
 from aam.options import configured, not_none, to_dict
@@ -388,7 +388,7 @@ def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Sp
     is_auroc = metric == "auroc"
     values: Any = study.labels.label if is_auroc else study.labels.target
     specs = targets.classes if is_auroc else targets.numeric
-    fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    fold = f" of fold {short(split.test_fold)}" if split.test_fold else ""
     subset = f"--best-metric {metric}: the validation subset{fold} holds one value of"
     why = "so that no epoch is the best; take another metric or a larger --validation-size"
     pairs = zip(specs, values[rows].T, strict=True)

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from aam.config import DataConfig, number_of_folds
 from aam.device.rng import generator
-from aam.errors import InputError, problem, shown
+from aam.errors import InputError, problem, short, shown
 from aam.files.atomic import write_text
 from aam.io.ids import difference
 from aam.io.metadata import Metadata
@@ -246,7 +246,7 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     rows = zip(split.sample_ids, split.subsets, split.folds, strict=True)
     ids, subsets, folds = zip(*(row for row in rows if row[0] in samples), strict=True)
     if empty := [subset for subset in SUBSETS if subset in {*split.subsets} - {*subsets}]:
-        where = shown(empty) + (f" of fold {split.test_fold!r}" if split.test_fold else "")
+        where = shown(empty) + (f" of fold {shown([split.test_fold])}" if split.test_fold else "")
         fault = f"none of the {len(samples)} samples is in the subset {where}"
         remedy = "lower --rarefy-depth if it dropped them, or make a new split"
         raise InputError(problem("split", fault, remedy=remedy))
@@ -459,7 +459,7 @@ def classes_not_learned(splits: Sequence[Split], classes: Classes) -> dict[str, 
     """Classes that a split leaves too few training samples of, and the reason, by column."""
     reasons = dict[str, dict[str, str]]()
     for split in splits:
-        fold = f" where fold {split.test_fold} is held out" if split.test_fold else ""
+        fold = f" where fold {short(split.test_fold)} is held out" if split.test_fold else ""
         for name, labels in _classes_of_few_samples(split, classes, split.sample_ids).items():
             for label in sorted(labels):
                 ids = [x for x in split.sample_ids if classes[name].get(x) == label]
@@ -476,7 +476,7 @@ def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> 
         leaks = [pair for pair in pairs if len(held_out.intersection(pair)) == 1]
         if leaks:
             number = len(held_out.intersection(name for pair in leaks for name in pair))
-            fold = f" of fold {split.test_fold}" * bool(split.test_fold)
+            fold = f" of fold {short(split.test_fold)}" * bool(split.test_fold)
             sentences.append(
                 f"{number} held-out samples{fold} have nearly the same reads as others that were "
                 f"learned from: {shown(leaks[0])}; one sample under two ids? give both the same "

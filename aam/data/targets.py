@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
-from aam.errors import InputError, Problems, problem, reworded, shown
+from aam.errors import InputError, Problems, problem, reworded, short, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import typed
 from aam.typing import Floats, Ids, Ints, Reals
@@ -209,7 +209,7 @@ def left_out_in_words(metadata: Metadata, left_out: LeftOut) -> list[str]:
     """
     sentences = []
     for name, reasons in left_out.items():
-        listed = [f"class {label!r} {reason}" for label, reason in reasons.items()]
+        listed = [f"class {short(label)!r} {reason}" for label, reason in reasons.items()]
         more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
         classes = f"{metadata.source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
         words = shlex.join([*reasons][:MOST_NAMED])
@@ -237,8 +237,9 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
             problems.append(f"{where} {reason}")
         elif len(labels) < 2:
             fault = f"has {'one class' if labels else 'no class'} that can be learned"
-            fault += f", {labels[0]!r}" if labels else ""
-            listed = "; ".join(f"class {label!r} {why}" for label, why in [*reasons.items()][:5])
+            fault += f", {short(labels[0])!r}" if labels else ""
+            pairs = [*reasons.items()][:5]
+            listed = "; ".join(f"class {short(label)!r} {reason}" for label, reason in pairs)
             remedy = f"two classes of {LEAST_GROUPS_OF_CLASS} groups or more are needed: merge "
             remedy += "classes, or choose another column"
             problems.append(f"{where} {fault}: {listed}; {remedy}")
@@ -276,7 +277,7 @@ def fit_targets(metadata: Metadata, config: TargetConfig, train_ids: Ids) -> Tar
 def _check_varied(present: Collection[object], n: int, where: str) -> None:
     """Refuse the values of `n` training samples that are all missing or the same."""
     if len(set(present)) < 2:
-        value = repr(next(iter(present))) if present else "missing"
+        value = short(repr(next(iter(present)))) if present else "missing"
         samples = f"all {n} training samples"
         if 0 < len(present) < n:
             samples = f"the {len(present)} of {n} training samples that have a value"

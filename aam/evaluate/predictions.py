@@ -281,7 +281,7 @@ def _numbers(cells: Iterable[str], where: str, name: str, is_target: bool) -> Ar
     elif is_target:
         remedy += f"; if it has classes, add a probability for each: {name}=CLASS"
         remedy += "; if it is no target, remove the column"
-    text = f"column {name!r} holds {fault}: {shown(wrong, 3)}"
+    text = f"column {name!r} holds {fault}: {shown(dict.fromkeys(wrong), 3)}"
     raise InputError(problem(where, text, remedy=remedy))
 
 

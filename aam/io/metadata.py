@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from aam.config import Missing
-from aam.errors import InputError, problem, refuse, shown
+from aam.errors import InputError, problem, refuse, short, shown
 from aam.io.dates import TIME, read_dates
 from aam.io.headers import row_numbers
 from aam.io.ids import difference, repeated
@@ -287,11 +287,11 @@ class Metadata:
                 return numbers
         values = self.values(name, ids)
         pairs = zip(values, ids, strict=True)
-        text = [f"{x!r} (sample {s!r})" for x, s in pairs if x is not None and not is_number(x)]
+        texts = [(x, s) for x, s in pairs if x is not None and not is_number(x)]
+        text = [f"{short(value)!r} (sample {sample!r})" for value, sample in texts]
         if text:
             number = f"{len(text)} of {len(ids)} values that are not finite numbers"
             remedy = "correct them, or name those that mean missing by --missing-values"
-            remedy += " (and train with --missing drop)"
             fault = f"column {name!r} has {number}: {', '.join(text[:5])}"
             raise InputError(problem(self.source, fault, remedy=remedy))
         return np.array([math.nan if value is None else float(value) for value in values])
@@ -457,7 +457,7 @@ def _column_faults(
         faults.append(f"column {name!r} is no-missing, but sample {sample!r} is empty; {remedy}")
     if text and stated.lower() == "numeric":
         sample = metadata.ids[cells.index(text[0])]
-        value = f"column {name!r} is declared numeric, but sample {sample!r} has {text[0]!r}"
+        value = f"column {name!r} is declared numeric, but sample {sample!r} has {short(text[0])!r}"
         remedy = "expected a finite number; correct it, or declare it categorical"
         faults.append(f"{value}, {remedy}")
     return faults

@@ -22,7 +22,7 @@ from aam.device.platform import Facts, device_name
 from aam.encoders import model_folder
 from aam.engine.logger import Record
 from aam.engine.run import LAST, MODEL, describe_run, training_outputs
-from aam.errors import InputError, shown
+from aam.errors import InputError, short, shown
 from aam.files.output_folder import DOME, FIGURES, PAGE
 from aam.options import IN_MEMORY, to_dict
 from aam.predict.blend import Blend
@@ -83,7 +83,7 @@ class Folds(Generic[Config]):
         if not split.test_fold:
             return "samples"
         number, total = self.splits.index(split) + 1, len(self.splits)
-        return f"fold {split.test_fold} ({number} of {total})"
+        return f"fold {short(split.test_fold)} ({number} of {total})"
 
     def sizes(self, split: Split) -> str:
         """Numbers of samples and groups that are learned from, validated on and predicted."""
@@ -130,7 +130,7 @@ class Folds(Generic[Config]):
         """Subsets of fewer samples than there are ranks."""
         ranks, problems = self.world.size, []
         for split in self.splits:
-            where = f"fold {split.test_fold}: " if split.test_fold else ""
+            where = f"fold {short(split.test_fold)}: " if split.test_fold else ""
             for subset in SUBSETS[:2]:
                 if 0 < (size := len(split.ids(subset))) < ranks:
                     text = f"the {subset} subset has {size} samples for {ranks} devices"
@@ -203,7 +203,7 @@ class Folds(Generic[Config]):
         if self.data.cv is None:
             return command
         is_fold = split in self.splits
-        return f"{command} fold {split.test_fold}" if is_fold else f"{command} on all samples"
+        return f"{command} {f'fold {short(split.test_fold)}' if is_fold else 'on all samples'}"
 
     def write_split(self, split: Split, folder: Path) -> None:
         """Write the split.tsv of a split, and log its sizes; that of all samples has none."""

@@ -104,6 +104,8 @@ def refused(metadata, columns, **options):
         ("NA - ?", {}, "is missing for all 3 training samples"),
         ("gut gut -", {}, "is 'gut' for the 2 of 3 training samples that have a value; choose"),
         ("4 4.0 #N/A", {}, "is 4.0 for the 2 of 3 training samples that have a value"),
+        (f"{'g' * 999} " * 3, {}, f"is '{'g' * 199}… for all 3 training samples"),
+        (f"3 4 {'o' * 999}", {}, f"numbers: '{'o' * 200}…' (sample 's2'); correct them, or name"),
         ("3 4 old", {}, "1 of 3 values that are not finite numbers: 'old' (sample 's2')"),
         ("3 4 inf", {}, "'inf' (sample 's2')"),
         ("0 -1 3", {"transform": "log-zscore"}, "1 values of -1 or less: -1 (sample 's1')"),
