@@ -211,6 +211,8 @@ class TargetEffects:
         For each output the prediction minus that of the sample without the ASV.
     attention : sparse [N, F]
         Weights of the network's attention, of sum 1 by sample, 0 without a network; no effect.
+    passes : int
+        The rarefactions of each sample.
     """
 
     spec: TargetSpec
@@ -221,6 +223,7 @@ class TargetEffects:
     losses: Matrix
     effects: tuple[Matrix, ...]
     attention: Matrix
+    passes: int = 1
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -351,7 +354,10 @@ def explain_samples(
             total = list(map(add, total, effects)) if total else effects
         log.info("model %d of %d: %d samples explained", number, len(models), len(names))
     ids = tuple(sample_ids)
-    return [replace(of, sample_ids=ids, truth=t) for of, t in zip(total, truth, strict=True)]
+    return [
+        replace(effects, sample_ids=ids, truth=values, passes=passes)
+        for effects, values in zip(total, truth, strict=True)
+    ]
 
 
 # --- importance ---------------------------------------------------------------------------------

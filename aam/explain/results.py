@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 
+from aam.config import PREDICTION_PASSES
 from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number, too_few
 from aam.explain.effects import FALSE_DISCOVERIES, TargetEffects, importance_of, losses
 from aam.files.atomic import write_text
@@ -299,7 +300,11 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
         ]
     loss = "half Brier score" if spec.labels else "mean absolute error"
     mean = float(np.nanmean(losses(spec, effects.truth, effects.prediction)))
-    caption = f"The {loss} of these samples is {number(mean)}. {explanation.asvs.unnamed}".strip()
+    passes = f"from {effects.passes} rarefaction{'s' * (effects.passes > 1)} of each"
+    if effects.passes != PREDICTION_PASSES:
+        passes += f" (results of a run: from {PREDICTION_PASSES})"
+    caption = f"The {loss} of these samples is {number(mean)}, {passes}."
+    caption = f"{caption} {explanation.asvs.unnamed}".strip()
     importance = _figure(
         explanation,
         features,

@@ -179,6 +179,17 @@ def test_a_taxon_is_shown_with_its_most_important_asv():
     assert family.rows[0][-1] == explanation.asvs.short_ids[explanation.features.index[0]]
 
 
+def test_a_caption_says_from_how_many_rarefactions_the_error_is():
+    explanation = explained()
+    for passes, words in (
+        (4, "from 4 rarefactions of each. Bars"),
+        (1, "from 1 rarefaction of each (results of a run: from 4). Bars"),
+    ):
+        effects = replace(explanation.effects, passes=passes)
+        caption = _figure(replace(explanation, effects=effects), "importance").caption
+        assert words in caption
+
+
 def test_names_of_asvs_are_whole_in_every_figure():
     explanation = explained(lineages=(LONG,) * ASVS)
     svg = _figure(explanation, "importance").svg
