@@ -325,6 +325,8 @@ class RunLogger:
         Name of the tracker that gets the records too.
     options : Record, optional
         Options of the run, for the tracker.
+    units : mapping of str to str, optional
+        Units of metrics, by name, for the terminal.
     """
 
     def __init__(
@@ -336,11 +338,13 @@ class RunLogger:
         state: State | None = None,
         track: str | None = None,
         options: Record | None = None,
+        units: Mapping[str, str] | None = None,
     ) -> None:
         before: Record = {"seconds": 0.0, "step": 0} if state is None else state.facts["logger"]
         text = "" if state is None else state.texts.get(METRICS, "")
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self.title, self.epochs = folder / METRICS, title, epochs
+        self.units = units or {}
         self.tracking = Tracking(track, folder, title, options or {}, text) if track else None
         self.steps, self.started = before["step"], time.perf_counter() - before["seconds"]
         self.lines, self.failed = text.splitlines(keepends=True), False
@@ -396,7 +400,9 @@ class RunLogger:
         rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else ""
         self.progress.update(self.steps, description=title, rate=rate)
         metrics = ", ".join(
-            f"{name} {record[name]:.4g}" for name in PROGRESS_METRICS if name in record
+            f"{name} {record[name]:.4g} {self.units.get(name, '')}".rstrip()
+            for name in PROGRESS_METRICS
+            if name in record
         )
         seconds = record["seconds"] / epoch * remaining if epoch else 0
         time_left = f", {seconds:.0f} s left at most" if seconds else ""

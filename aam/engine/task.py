@@ -72,6 +72,8 @@ class Task:
         be.
     compiler : str
         Compiler of torch that made the forward pass faster; empty without.
+    units : mapping of str to str
+        Units of metrics, by name, for the log.
     """
 
     model: nn.Module
@@ -87,6 +89,7 @@ class Task:
     shares_vectors: bool = False
     refusal: str = ""
     compiler: str = ""
+    units: Mapping[str, str] = {}
 
     @property
     def network(self) -> nn.Module:

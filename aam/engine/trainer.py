@@ -357,6 +357,7 @@ def fit(task: Task, options: TrainingOptions, folder: TrainingFolder) -> Trainer
             state=state,
             track=run.runtime.track,
             options=run.record["config"],
+            units=task.units,
         )
         trainer.on_record = logger.record
 

@@ -51,6 +51,8 @@ class SupervisedTask(AmpliconTask):
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
         self.validates_first = True
+        if targets.target_transform != "none":
+            self.units = {"val_mae": "(standardized)"}
 
     def terms(self, outputs: Outputs, batch: PaddedBatch) -> Terms:
         """Return every loss of the outputs, those of the targets too."""

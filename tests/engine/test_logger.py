@@ -50,6 +50,16 @@ def test_records_are_lines_and_scalars(tmp_path, caplog):
     assert board_of(tmp_path).Scalars("epoch/val_loss")[0].value == 1.5
 
 
+def test_the_terminal_shows_the_units_of_metrics(tmp_path, caplog):
+    with (
+        caplog.at_level("INFO", "aam"),
+        RunLogger(tmp_path, "train", 20, 2, units={"val_mae": "(standardized)"}) as logger,
+    ):
+        logger.record({**epoch(1), "val_mae": 0.25})
+    assert "val_loss 1.5, val_mae 0.25 (standardized), samples_per_s 3" in caplog.text
+    assert records(tmp_path)[0]["val_mae"] == 0.25
+
+
 def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
     with RunLogger(tmp_path, "pretrain", 40, 4) as logger:
         logger.record(step(10))
