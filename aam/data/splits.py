@@ -231,8 +231,8 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     _part_of_group(map(groups.get, split.sample_ids), split.subsets, "subsets")
 
 
-def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
-    """Restrict a split to the samples of a table.
+def restricted(split: Split, sample_ids: Sequence[str], reasons: str = "") -> Split:
+    """Restrict a split to the samples of a table; others were dropped, perhaps for `reasons`.
 
     Raises `InputError`: the split does not name a sample, or a subset of it would be empty.
     """
@@ -247,7 +247,7 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     ids, subsets, folds = zip(*(row for row in rows if row[0] in samples), strict=True)
     if empty := [subset for subset in SUBSETS if subset in {*split.subsets} - {*subsets}]:
         where = shown(empty) + (f" of fold {shown([split.test_fold])}" if split.test_fold else "")
-        fault = f"none of the {len(samples)} samples is in the subset {where}"
+        fault = f"none of the {len(samples)} samples is in the subset {where}{reasons}"
         remedy = "lower --rarefy-depth if it dropped them, or make a new split"
         raise InputError(problem("split", fault, remedy=remedy))
     return Split(ids, subsets, folds)
@@ -338,7 +338,9 @@ def split_samples(
         samples = _Samples(ids, groups, strata, seed)
         folds = _folds_of(metadata, column, samples)
         if data.cv is None:
-            return (_split_by_column(samples, folds, data),)
+            in_file = [name for name in selection.file_samples if name in metadata]
+            empty = {*filter(None, metadata.values(column, in_file))}.difference(folds.values())
+            return (_split_by_column(samples, folds, data, empty, classes_in_words(selection)),)
         return tuple(samples.split_of_fold(fold, folds, size) for fold in sorted({*folds.values()}))
     if (number := number_of_folds(data.cv)) is not None:
         return tuple(kfold(ids, number, groups, strata, size, seed=seed))
@@ -365,20 +367,32 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
     return folds
 
 
-def _split_by_column(samples: _Samples, folds: dict[str, str], data: DataConfig) -> Split:
+def _split_by_column(
+    samples: _Samples, folds: dict[str, str], data: DataConfig, empty: set[str], reasons: str
+) -> Split:
     """Make the split by ``--split-column``: its values are subsets in upper or lower case, or folds
     of which ``--test-fold`` is tested.
+
+    All samples with the values `empty` were dropped, perhaps for `reasons`.
     """
     names, fold, size = sorted(set(folds.values())), data.test_fold, data.validation_size
-    subset_of = {name: part for name in names for part in SUBSETS if name.lower() == part}
-    subsets = set(subset_of.values()) if len(subset_of) == len(names) else set()
-    is_valid = {"train"} < subsets if fold is None else fold in names
+    subset_of = {
+        name: part for name in (*names, *empty) for part in SUBSETS if name.lower() == part
+    }
+    subsets = {subset_of.get(name) for name in names}
+    are_subsets = len(subset_of) == len(names) + len(empty)
+    if lost := [name for name in sorted(empty) if name == fold or (fold is None and are_subsets)]:
+        option = f"--split-column {data.split_column}" if fold is None else "--test-fold"
+        fault = f"no sample of {option} {shown(lost)} is left{reasons}"
+        remedy = "name another fold or column, or merge classes"
+        raise InputError(problem("split", fault, remedy=remedy))
+    is_valid = are_subsets and {"train"} < subsets if fold is None else fold in names
     if not is_valid:
         expected = f"--test-fold {fold!r} among them"
         if fold is None:
             expected = f"the subsets {shown(SUBSETS)}, or --test-fold with one of them"
         raise InputError(problem("split", f"folds are {shown(names, 20)}", expected))
-    if fold is not None and not (len(subsets) == len(SUBSETS) and subset_of[fold] == "test"):
+    if fold is not None and not (subsets == set(SUBSETS) and subset_of.get(fold) == "test"):
         return samples.split_of_fold(fold, folds, size)
     if "validation" not in subsets:
         test = {group for group, name in folds.items() if subset_of[name] == "test"}
@@ -409,7 +423,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
         options = replace(data, validation_size=validation_size)
         try:
             drawn = split_samples(study.metadata, options, samples, seed, selection)
-            splits = tuple(restricted(split, ids) for split in drawn)
+            splits = tuple(restricted(split, ids, classes_in_words(selection)) for split in drawn)
         except InputError as error:
             errors.append(error)
             continue
@@ -466,6 +480,16 @@ def classes_not_learned(splits: Sequence[Split], classes: Classes) -> dict[str, 
                 reason = f"has fewer than 2 training samples{fold} ({shown(ids)})"
                 reasons.setdefault(name, {}).setdefault(label, reason)
     return reasons
+
+
+def classes_in_words(selection: Selection) -> str:
+    """Name the classes that are left out, and why, to end a sentence; empty without any."""
+    reasons = [
+        f"class {label!r} of {name!r} {why}"
+        for name, labels in selection.left_out.items()
+        for label, why in labels.items()
+    ]
+    return f" after classes were left out ({'; '.join(reasons[:5])})" if reasons else ""
 
 
 def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> list[str]:

@@ -158,6 +158,44 @@ def test_a_class_that_one_fold_holds_alone_is_left_out(caplog):
     assert {split.test_fold for split in folds.splits} == {"p0", "p1", "p3"}
 
 
+@pytest.mark.parametrize(
+    ("groups", "reason"),
+    [(4, "fewer than 2 training samples where fold p3 is held out"), (2, "in 2 groups, fewer")],
+)
+def test_a_test_fold_of_a_class_that_no_other_fold_has_is_refused_by_name(groups, reason):
+    metadata = study_of(22, rare="section")
+    last = metadata.index[-2 * groups :]
+    metadata.loc[metadata["plate"] == "p3", "plate"] = "p0"
+    metadata.loc[last, ["plate", "birth"]] = "p3", "breech"
+    by_fold = {"split_column": "plate", "test_fold": "p3", "group_column": "host"}
+    message = refusal(folds_of, metadata, **by_fold)
+    assert "no sample of --test-fold 'p3' is left after classes were left out" in message
+    assert "class 'breech' of 'birth'" in message
+    assert reason in message
+    (split,) = folds_of(metadata, **{**by_fold, "test_fold": "p1"}).splits
+    assert split.test_fold == "p1"
+    assert set(last).issubset(split.sample_ids) == (groups > 2)
+    # The class serves the other target.
+    assert folds_of(metadata, **by_fold, metadata_column=("birth", "diet"))
+
+
+@pytest.mark.parametrize("subset", ["validation", "test"])
+def test_a_subset_of_a_class_that_is_not_learned_is_refused_by_name(subset, tmp_path):
+    metadata = study_of(20, rare="section")
+    last = metadata.index[-8:]
+    metadata["side"] = np.where(np.arange(40) % 5, "train", "test")
+    metadata.loc[metadata.index[3::7], "side"] = "validation"
+    metadata.loc[metadata["side"] == subset, "side"] = "train"
+    metadata.loc[last, ["side", "birth"]] = subset, "breech"
+    message = refusal(folds_of, metadata, split_column="side")
+    assert f"no sample of --split-column side {subset!r} is left after classes" in message
+    assert "class 'breech' of 'birth' has fewer than 2 training samples ('s032'" in message
+    rows = [f"{name}\t{side}\t\n" for name, side in metadata["side"].items()]
+    (tmp_path / "split.tsv").write_text("sample-id\tside\tfold\n" + "".join(rows))
+    message = refusal(folds_of, metadata, split=str(tmp_path / "split.tsv"))
+    assert f"is in the subset {subset!r} after classes were left out (class 'breech'" in message
+
+
 def test_a_column_of_which_one_class_is_left_is_refused():
     metadata = study_of(12)
     metadata["birth"] = ["vaginal"] * 20 + ["section", "section", "forceps", "forceps"]
