@@ -145,7 +145,7 @@ def fit_model(
             sample_weight = None if weights is None else [weights[name] for name in ids]
             member.fit(*counts_sets, sample_weight=sample_weight)
     groups = study.column(config.data.group_column, seen_ids)
-    notes = {"guesses": _guesses(study, targets, seen_ids)}
+    notes: Facts = {"guesses": _guesses(study, targets, seen_ids)}
     if groups is not None:
         notes["labelled_groups"] = sorted({*groups})
     saved = folds.model(seen_ids, blend, encoder, targets, covariates, notes)
