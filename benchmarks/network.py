@@ -23,7 +23,6 @@ from aam.evaluate.comparison import Baseline, compare_with_baselines
 from aam.evaluate.predictions import PredictionTable, TargetPredictions, joined
 from aam.files.revision import code_commit
 from aam.options import read_config
-from aam.predict.network import Network
 from aam.predict.prediction import predict_rows
 from aam.typing import Array, Floats
 from benchmarks.config import NetworkConfig
@@ -37,7 +36,7 @@ def network_options(run: Path, setting: str) -> FineTuneConfig:
         config,
         # A run without a network keeps no samples for validation.
         data=replace(config.data, validation_size=DataConfig().validation_size),
-        targets=replace(config.targets, members=(Network.name,)),
+        targets=replace(config.targets, members=("deep",)),
         model=ModelConfig(),
     )
     return parse("train", config, [f"--{option}" for option in shlex.split(setting)])

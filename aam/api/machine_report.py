@@ -29,8 +29,8 @@ def is_report(path: Path) -> bool:
     """Return whether a file is a report of `aam doctor`, of a machine or of what joins ranks."""
     with contextlib.suppress(InputError):
         report = read_json(path)
-        has_format = isinstance(report, dict) and isinstance(report.get("format"), int)
-        return has_format and not {"aam", "all_reduce"}.isdisjoint(report)
+        if isinstance(report, dict) and isinstance(report.get("format"), int):
+            return not {"aam", "all_reduce"}.isdisjoint(report)
     return False
 
 
