@@ -474,7 +474,7 @@ def _weights(
         first = f"{values[int(np.argmax(is_faulty))]!r:.60}"
         raise InputError(f"sample_weight: {first} is not a finite number of at least 0")
     if not weights.any():
-        raise InputError("sample_weight: all are 0; at least two samples need more")
+        raise InputError("sample_weight: all are 0; at least three samples need more")
     return dict(zip(sample_ids, weights.tolist(), strict=True))
 
 

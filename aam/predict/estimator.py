@@ -16,7 +16,7 @@ from sklearn.preprocessing import normalize
 from aam.data.rarefaction import EVALUATION, rarefied_counts
 from aam.data.study import Study
 from aam.device.rng import subsample
-from aam.errors import InputError, shown
+from aam.errors import InputError, problem, shown
 from aam.io.tables import AmpliconTable
 from aam.options import not_none
 from aam.predict.out_of_fold import Fold, group_folds
@@ -275,6 +275,11 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight : array [n], optional
             Weights of the samples, at least 0; their sum does not matter. Samples of weight 0 are
             left out.
+
+        Raises
+        ------
+        InputError
+            Fewer than `MIN_SAMPLES` weights are above 0.
         """
         if isinstance(self, ClassifierMixin):
             self.classes_, values = np.unique(np.asarray(y), return_inverse=True)
@@ -288,6 +293,9 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             labelled = labelled.at(np.flatnonzero(weights > 0))
             values = labelled.values
+            if (number := len(values)) < MIN_SAMPLES:
+                fault = f"is above 0 for {number} samples with a target and enough reads"
+                raise InputError(problem("sample_weight", fault, f"at least {MIN_SAMPLES}"))
         codes = values if self.n_classes else None
         self._fit(labelled.at(subsample(len(values), 0, MOST_TRAINING_SAMPLES, codes)))
         return self

@@ -220,6 +220,18 @@ def test_classes_of_weight_zero_are_predicted_with_little_probability(model, lea
     assert set(model.predict(SAMPLES[TEST])) == set(learned)
 
 
+@pytest.mark.parametrize(("kind", "y"), KINDS)
+def test_three_samples_or_more_have_a_weight(kind, y):
+    weights = np.zeros(100)
+    for number in (0, 2):
+        weights[:number] = 0.2
+        with pytest.raises(InputError, match=f"sample_weight: is above 0 for {number} samples"):
+            kind(**SMALL).fit(SAMPLES[TRAIN], y[TRAIN], sample_weight=weights)
+    weights[7] = 3.0
+    model = kind(**SMALL).fit(SAMPLES[TRAIN], y[TRAIN], sample_weight=weights)
+    assert np.isfinite(model.predict_draws(SAMPLES[TEST])).all()
+
+
 @pytest.mark.parametrize("kind", [LinearClassifier, TreesClassifier])
 def test_the_limit_of_training_samples_keeps_every_class(kind, monkeypatch):
     monkeypatch.setattr(estimator, "MOST_TRAINING_SAMPLES", 40)
