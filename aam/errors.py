@@ -22,7 +22,7 @@ OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", r
 # What it means when torch says, at any place, that a DataLoader worker has ended.
 KILLED = "a process that prepares batches was killed, perhaps because memory was full"
 # Letters of a value that a message shows.
-LONGEST = 200
+MOST_LETTERS = 200
 
 
 class InputError(ValueError):
@@ -106,9 +106,9 @@ def refuse(where: object, rules: Mapping[str, bool]) -> None:
 
 
 def short(value: object) -> str:
-    """Return the text of a value for a message, cut where it has more than `LONGEST` letters."""
+    """Return the text of a value for a message, cut where it has more than `MOST_LETTERS` letters."""
     text = str(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
 
 
 def shown(values: Iterable[object], limit: int = 5) -> str:
