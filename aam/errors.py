@@ -106,7 +106,7 @@ def refuse(where: object, rules: Mapping[str, bool]) -> None:
 
 
 def short(value: object) -> str:
-    """Return the text of a value for a message, cut where it has more than `MOST_LETTERS` letters."""
+    """Return the text of a value for a message, cut to `MOST_LETTERS` letters."""
     text = str(value)
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
 
