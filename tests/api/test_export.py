@@ -120,7 +120,7 @@ assert "torch" not in sys.modules and "aam" not in sys.modules
 def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:
     network = SimpleNamespace(reference=reference)
     return SimpleNamespace(
-        **{"targets": TARGETS, "members": (), "required_network": network, **changes}
+        **{"targets": TARGETS, "members": (), "require_network": lambda: network, **changes}
     )
 
 

@@ -269,4 +269,10 @@ def test_ids_path_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> N
     words = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --output {tmp_path}/d.npy"
     assert aam(words) == 2
     assert (tmp_path / "d.ids.txt").read_text() == "mine"
+    # A file that no earlier run wrote stays.
+    assert aam(f"{words} --overwrite") == 2
+    assert (tmp_path / "d.ids.txt").read_text() == "mine"
+    (tmp_path / "d.ids.txt").unlink()
+    assert aam(words) == 0
+    assert aam(words) == 2
     assert aam(f"{words} --overwrite") == 0
