@@ -8,25 +8,21 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from aam.api.training import check_targets, fit_model, load_folds
 from aam.cli import parse
 from aam.config import PREDICTION_PASSES, DataConfig, FineTuneConfig, ModelConfig
-from aam.device.platform import device_name
 from aam.evaluate.comparison import Baseline, compare_with_baselines
 from aam.evaluate.predictions import PredictionTable, TargetPredictions, joined
-from aam.files.revision import code_commit
 from aam.options import read_config
 from aam.predict.prediction import predict_rows
 from aam.typing import Array, Floats
 from benchmarks.config import NetworkConfig
-from benchmarks.rivals import comparison_row, load_run
+from benchmarks.rivals import comparison_row, load_run, origin
 
 
 def network_options(run: Path, setting: str) -> FineTuneConfig:
@@ -85,13 +81,7 @@ def compare_setting(run: Path, setting: str, folds: Sequence[str]) -> dict[str, 
 
 def compare_settings(config: NetworkConfig) -> None:
     """Compare each setting with each run, print a line per comparison and write them as JSON."""
-    about = {
-        "command": "python -m benchmarks network",
-        "commit": code_commit(),
-        "date": date.today().isoformat(),
-        "machine": device_name(torch.device("cpu")),
-    }
-    rows = []
+    about, rows = origin("network"), []
     for run in config.runs:
         for setting in config.settings:
             row = compare_setting(run, setting, config.folds)

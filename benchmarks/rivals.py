@@ -307,14 +307,19 @@ def compare_run(run: Path, pythons: Mapping[str, Path | str]) -> list[dict[str, 
     return list(rows.values())
 
 
-def compare_with_rivals(config: RivalsConfig) -> None:
-    """Compare the programs with each run, print a line per comparison and write them as JSON."""
-    about = {
-        "command": "python -m benchmarks rivals",
+def origin(benchmark: str) -> dict[str, str | None]:
+    """Where the rows of a benchmark come from: command, commit, date and machine."""
+    return {
+        "command": f"python -m benchmarks {benchmark}",
         "commit": code_commit(),
         "date": date.today().isoformat(),
         "machine": device_name(torch.device("cpu")),
     }
+
+
+def compare_with_rivals(config: RivalsConfig) -> None:
+    """Compare the programs with each run, print a line per comparison and write them as JSON."""
+    about = origin("rivals")
     folder = config.environments.absolute()
     pythons: dict[str, Path | str] = {name: environment(name, folder) for name in config.programs}
     rows = []
