@@ -15,7 +15,7 @@ _PUBLIC = {
     "InputError": "aam.errors",
     "Model": "aam.api.models",
     "UnlikeTrainingWarning": "aam.errors",
-    "audit": "aam.api.evaluation",
+    "audit": "aam.api.audit",
     "check_samples": "aam.api.samples",
     "learning_curve": "aam.api.evaluation",
     "load": "aam.api.models",

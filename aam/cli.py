@@ -81,7 +81,7 @@ class Program(NamedTuple):
 
 
 COMMANDS = {
-    "audit": Command("AuditConfig", "api.evaluation:audit_study", "what gives a target away"),
+    "audit": Command("AuditConfig", "api.audit:audit_study", "what gives a target away"),
     "pretrain": Command("PretrainConfig", "api.training:run_pretraining", "pretrain an encoder"),
     "train": Command(
         "FineTuneConfig", "api.training:run_training", "learn to predict metadata columns"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.evaluation import _audited, columns_of, train_command
+from aam.api.audit import _audited, columns_of, train_command
 from aam.config import AuditConfig
 from aam.predict.columns import make_column
 from aam.predict.leaks import Design, Score, share_decided

@@ -1,0 +1,164 @@
+"""`aam audit`: what gives a target away, and which samples do not fit."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from dataclasses import replace
+
+import pandas as pd
+
+from aam.api.apply import output_of, written
+from aam.api.memory import inputs_of, options_with
+from aam.api.samples import (
+    MIXTURES_FILE,
+    PICTURE,
+    SAMPLES_FILE,
+    check_study,
+    study_times,
+    write_check,
+)
+from aam.api.training import choose_folds
+from aam.config import AuditConfig, FineTuneConfig, TargetConfig
+from aam.data.memory import MetadataLike, TableLike
+from aam.data.study import MetadataColumns, make_study
+from aam.engine.logger import write_line
+from aam.errors import InputError
+from aam.files.atomic import write_text
+from aam.options import not_none
+from aam.predict.audit import Audit, make_audit
+from aam.report.audit import (
+    MOST_ROWS,
+    advice_of,
+    audit_table,
+    recommended_options,
+    sentences_of,
+    warnings_of,
+)
+from aam.report.charts import plain_lines
+from aam.report.samples import sample_lines
+from aam.typing import OptionValue
+
+log = logging.getLogger("aam")
+
+COLUMN_TABLE = "columns.tsv"
+AUDIT_OUTPUTS = (COLUMN_TABLE, SAMPLES_FILE, MIXTURES_FILE, PICTURE)
+
+
+def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> Audit:
+    """The audit of the samples that have a value of the target, or of the columns of all."""
+    target, data = config.metadata_column, config.data
+    targets = () if target is None else (target,)
+    divisions = tuple(filter(None, (data.group_column, data.study_column)))
+    inputs = inputs_of(config, table, metadata, (*targets, *divisions, *config.kinds))
+    # `aam train` chooses its depth by its folds, and the audit uses the same depth.
+    members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
+    required = [*targets, *filter(None, [data.study_column])]
+    training = replace(data.divided_by_study(), validation_size=0.0)
+    training = choose_folds(FineTuneConfig(training, members), inputs, required).data
+    columns = MetadataColumns(required, divisions, targets, config.classifier)
+    # With folds every sample is a training sample of some fold.
+    by_folds = training.cv is not None or target is None
+    samples = {name for part in inputs.tables for name in part.sample_ids} if by_folds else None
+    study = make_study(inputs, training, None, config.seed, columns, samples)
+    metadata, ids = not_none(study.metadata), study.table.sample_ids
+    options = {"--metadata-column": target, "--group-column": data.group_column}
+    for option, name in {**options, "--study-column": data.study_column}.items():
+        if name is not None and len(set(metadata.values(name, ids))) < 2:
+            raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
+    names = metadata.columns.keys() - {target}
+    for text in [*metadata.read_as_text(metadata.columns), *metadata.date_orders(sorted(names))]:
+        log.warning("warning: %s", text)
+    groups = data.group_column or data.study_column
+    return make_audit(study, target, config.classifier, groups, data.study_column, config.kinds)
+
+
+def audit(
+    table: TableLike,
+    metadata: MetadataLike,
+    metadata_column: str | None = None,
+    *,
+    group_column: str | None = None,
+    **options: OptionValue,
+) -> pd.DataFrame:
+    """Show which metadata columns give a target away.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    metadata : DataFrame by sample id, or path
+    metadata_column : str, optional
+        The target; without one it is said what the columns are.
+    group_column : str, optional
+        Column whose values stay on one side of the split.
+    **options
+        Of `aam audit`, such as ``classifier``, ``study_column`` or ``rarefy_depth``.
+
+    Returns
+    -------
+    DataFrame
+        One row per column, the most dangerous first; columns as `aam.predict.audit.Audit`
+        describes, and ``advice``.
+
+    Raises
+    ------
+    InputError
+        Files or columns that cannot be read, a target of one value.
+
+    Examples
+    --------
+    >>> columns = aam.audit("table.biom", "metadata.tsv", "biome", group_column="subject")
+    >>> "advice" in columns
+    True
+    """
+    options |= {"metadata_column": metadata_column, "group_column": group_column}
+    config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
+    return columns_of(_audited(config, table, metadata))
+
+
+def columns_of(audit: Audit) -> pd.DataFrame:
+    """One row per column of an audit, with its advice: what columns.tsv holds."""
+    return audit.frame.assign(advice=advice_of(audit))
+
+
+def train_command(config: AuditConfig, audit: Audit) -> str:
+    """The command of `aam train` that an audit recommends."""
+    words = ["aam", "train", "--table", str(config.table), "--metadata", str(config.metadata)]
+    words += ["--metadata-column", str(config.metadata_column)]
+    words += ["--classifier"] if config.classifier else []
+    words += ["--decimal", config.decimal] if config.decimal != "." else []
+    words += ["--missing-values", *config.missing_values] if config.missing_values else []
+    words += ["--rarefy-depth", str(config.rarefy_depth)] if config.rarefy_depth else []
+    words += ["--missing", "drop"] if audit.has_gaps else []
+    words += recommended_options(audit)
+    words += ["--exclude", str(config.exclude)] if config.exclude else []
+    return shlex.join([*words, "--output-dir", "run"])
+
+
+def audit_study(config: AuditConfig) -> None:
+    """Run `aam audit`: print the tables and what to do, and write them with ``--output``."""
+    output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
+    target, groups = config.metadata_column, config.group_column
+    columns = filter(None, (target, groups, config.study_column, config.time_column))
+    inputs = inputs_of(config, config.table, config.metadata, (*columns, *config.kinds))
+    table, metadata = inputs.tables[0], not_none(inputs.metadata)
+    times = study_times(table, metadata, config.time_column)
+    # The table is already without the samples to exclude.
+    result = _audited(replace(config, exclude=None), table, metadata)
+    subjects = groups or result.recommendation.group
+    check = check_study(table, metadata, subjects, times)
+    for line in warnings_of(result):
+        write_line(line)
+    rows = audit_table(result, with_advice=False, most=MOST_ROWS)
+    lines = [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check, subjects)]
+    for line in [*lines, ""]:
+        write_line(line)
+    if output is not None:
+        text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")
+        with written(output, config) as folder:
+            write_text(folder / COLUMN_TABLE, text)
+            write_check(folder, check)
+        write_line(f"all columns and samples: {output.folder}")
+    if target is not None:
+        write_line("Recommended:")
+        write_line(f"    {train_command(config, result)}")
