@@ -13,8 +13,8 @@ import torch
 from aam import encoders
 from aam.cli import main
 from aam.config import ModelConfig
-from aam.data.checks import RegionProfile
 from aam.data.loader import rarefied_batch
+from aam.data.region import RegionProfile
 from aam.data.table import write_biom
 from aam.errors import InputError
 from aam.model.aam import HeadConfig

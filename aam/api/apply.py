@@ -18,8 +18,8 @@ from scipy import sparse
 
 from aam.api.memory import inputs_of
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
-from aam.data.checks import warn_of_primers, without_primers
 from aam.data.memory import MetadataLike, TableLike
+from aam.data.primers import warn_of_primers, without_primers
 from aam.data.rarefaction import rarefied_table
 from aam.data.study import Inputs, MetadataColumns, PlacedSamples, Study, make_study
 from aam.device.attention import decide_execution

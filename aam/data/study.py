@@ -17,7 +17,7 @@ import torch
 from scipy import sparse
 
 from aam.config import NO_TREE, DataConfig
-from aam.data import checks
+from aam.data import checks, primers, region
 from aam.data.memory import MetadataLike, TableLike, TreeLike, metadata_from, table_from, tree_from
 from aam.data.rarefaction import choose_depth
 from aam.data.splits import fold_column, split_samples
@@ -464,8 +464,8 @@ def make_study(
         depth = choose_depth(aligned, selection.classes, training)
     table, dropped = deep_enough(aligned, depth, from_model)
     if not from_model:
-        checks.warn_of_primers(table, from_model)
-        checks.warn_of_regions(table)
+        primers.warn_of_primers(table, from_model)
+        region.warn_of_regions(table)
     checks.warn_of_reads(aligned)
     _log_dropped_classes(selection, aligned.sample_ids, dropped)
     file_samples = inputs.file_samples or selection.file_samples
@@ -500,7 +500,7 @@ def _tables_of_length(
     problems, fitted = Problems(), list[AmpliconTable]()
     for table in tables:
         with problems.collected():
-            fitted.append(checks.fit_length(table, max_bp, trim, from_model))
+            fitted.append(primers.fit_length(table, max_bp, trim, from_model))
     problems.raise_if_any()
     return fitted
 
@@ -607,7 +607,7 @@ def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[Ampl
         remedy = "pass tables whose feature ids are all of one kind"
         raise InputError(problem("--table", fault, remedy=remedy))
     if not unnamed:
-        profile = checks.RegionProfile.fit(tables[0].sequences)
+        profile = region.RegionProfile.fit(tables[0].sequences)
         for name, table in zip(names[1:], tables[1:], strict=True):
             for sentence in profile.compare(table, ("reversed", "elsewhere")):
                 log.warning("warning: %s, compared with %s: %s", name, names[0], sentence)

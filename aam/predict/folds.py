@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from aam.config import NO_TREE, DataConfig, FineTuneConfig, PretrainConfig, TrainConfig
-from aam.data.checks import RegionProfile
 from aam.data.loader import Loader
+from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, fold_folder, write_split
 from aam.data.study import Inputs, MetadataColumns, Study, make_study
 from aam.data.targets import Covariates, Targets

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from aam.data.checks import UNLIKE
 from aam.data.rarefaction import EVALUATION, rarefied_table
+from aam.data.region import UNLIKE
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.errors import InputError, UnlikeTrainingWarning, shown

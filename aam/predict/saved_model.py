@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.data.checks import RegionProfile
+from aam.data.region import RegionProfile
 from aam.data.splits import fold_folder
 from aam.data.study import Reference, Study
 from aam.data.targets import Covariates, Targets, TargetSpec

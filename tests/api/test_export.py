@@ -17,7 +17,7 @@ import torch
 
 from aam.api.export import check_exportable, output_names
 from aam.config import CovariateConfig, ModelConfig
-from aam.data.checks import RegionProfile
+from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.aam import HeadConfig

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from aam.data.checks import fit_length
+from aam.data.primers import fit_length
 from aam.data.table import make_table, read_table, select_samples, write_biom
 from aam.io.packed import write_artifact
 from tests.data import small_tables

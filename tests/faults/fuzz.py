@@ -33,7 +33,7 @@ from biom import Table
 from scipy import sparse
 
 from aam.config import ModelConfig, PretrainConfig
-from aam.data.checks import RegionProfile
+from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec

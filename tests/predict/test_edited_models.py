@@ -19,7 +19,7 @@ import safetensors.numpy
 import torch
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.checks import RegionProfile
+from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION
+from aam.data.region import RegionProfile
 from aam.data.targets import Targets, TargetSpec
 from aam.evaluate.predictions import TEXT_COLUMNS, combined, joined
 from aam.model.aam import HeadConfig

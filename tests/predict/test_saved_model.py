@@ -15,8 +15,8 @@ import torch
 
 import aam
 from aam.config import DataConfig, ModelConfig, TrainConfig
-from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION
+from aam.data.region import RegionProfile
 from aam.data.study import Study
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError

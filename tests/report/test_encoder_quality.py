@@ -8,9 +8,9 @@ import torch
 from scipy.spatial.distance import pdist, squareform
 
 from aam.config import ModelConfig, TrainConfig
-from aam.data.checks import RegionProfile
 from aam.data.loader import rarefied_batch
 from aam.data.rarefaction import EVALUATION
+from aam.data.region import RegionProfile
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N
 from aam.evaluate.metrics import mantel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.checks import MISMATCHES, PRIMERS, mismatches
+from aam.data.primers import MISMATCHES, PRIMERS, mismatches
 from aam.typing import Tokens
 
 # The letters of the other strand: A for T, of several letters the one that means their complements.

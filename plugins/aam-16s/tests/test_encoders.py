@@ -12,7 +12,7 @@ from scipy import sparse
 
 import aam
 from aam.cli import main
-from aam.data.checks import LETTER_BITS, PRIMERS, find_primers
+from aam.data.primers import LETTER_BITS, PRIMERS, find_primers
 from aam.data.tokens import reverse_complement
 from aam.encoders import installed
 from aam.errors import InputError

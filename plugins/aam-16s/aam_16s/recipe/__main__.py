@@ -24,8 +24,8 @@ from scipy.sparse import csr_array
 
 from aam.cli import main
 from aam.config import DataConfig
-from aam.data.checks import RegionProfile
 from aam.data.rarefaction import EVALUATION, rarefied_row
+from aam.data.region import RegionProfile
 from aam.data.table import read_table, write_biom
 from aam.errors import FINISHED, InputError
 from aam.files.atomic import atomic_file

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.checks import RegionProfile
+from aam.data.region import RegionProfile
 from aam.data.targets import Targets
 from aam.data.tokens import encode
 from aam.errors import FINISHED
