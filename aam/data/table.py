@@ -88,7 +88,6 @@ def _sequences(
         return []
     fault = f"{len(names)} of {len(feature_ids)} feature ids are not DNA of {LEAST_DNA} letters"
     remedy = "pass sequences without gaps with --sequences rep-seqs.fasta|.qza"
-    remedy += "; where samples are in rows, head their column sample-id"
     raise InputError(problem(source, f"{fault} or more: {shown(names)}", remedy=remedy))
 
 
@@ -101,8 +100,7 @@ def read_table(
     `sequences` names FASTA (plain or gzip) or .qza; without it feature ids that are DNA of at least
     30 letters are the sequences, and a table of other ids has none. Without `need_sequences`
     feature ids are tips of a tree and nothing else. `merge` is that of `make_table`.
-    A table that has its samples where others have features is turned, where its names or header
-    tell.
+    A table that has its samples where others have features is refused.
 
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are
     empty or repeated, or only some features have a sequence.
@@ -132,9 +130,10 @@ def table_of_counts(
     sequence_of = {} if sequences is None else read_fasta(sequences, names)
     is_asv = is_sequence if sequences is None else sequence_of.__contains__
     if all(map(is_asv, raw.sample_ids)) and not any(map(is_asv, raw.feature_ids)):
-        text = "%s: samples are in rows and features in columns; the table was transposed"
-        log.info(text, source)
-        raw = AmpliconTable(csr_array(raw.counts.T), raw.feature_ids, raw.sample_ids)
+        fault = f"sample ids such as {raw.sample_ids[0][:60]!r} are sequences, and feature ids such"
+        fault += f" as {raw.feature_ids[0][:60]!r} are none: the table is turned"
+        remedy = "transpose it (t(x) in R, .T in pandas, .transpose() of a biom.Table)"
+        raise InputError(problem(source, fault, remedy=remedy))
     dna = _sequences(raw.feature_ids, source, sequences, sequence_of) if need_sequences else ()
     problems = Problems()
     with problems.collected():

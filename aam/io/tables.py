@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import itertools
 import json
-import logging
 import re
-from array import array
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,32 +17,21 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array, csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 
 import aam
-from aam.errors import InputError, problem, refuse, reworded, shown
+from aam.errors import InputError, problem, refuse, reworded, short, shown
 from aam.files.atomic import atomic_file
-from aam.io.headers import (
-    are_names_of_r,
-    has_name,
-    is_lineage_header,
-    is_real,
-    is_sample_header,
-    row_numbers,
-)
 from aam.io.ids import repeated
-from aam.io.missing import is_missing
 from aam.io.packed import dataset, open_hdf5
-from aam.io.text import TextTable, decoded, nameless_columns, read_table_text
-from aam.typing import Bools, Hashes, Integers, Ints
-
-log = logging.getLogger("aam")
+from aam.io.sequences import is_sequence
+from aam.io.text import Faults, decoded, folded, nameless_columns, unix
+from aam.typing import Bools, Floats, Hashes, Integers, Ints
 
 MAX_COUNT = 2**32 - 1
 
 EXPECTED_TABLE = (
-    "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
-    "features in rows and samples in columns"
+    "BIOM, .qza, or text with tabs whose header is '#OTU ID' and the sample ids, one feature a row"
 )
 
 # Entries of the matrix that are looked at together.
@@ -332,163 +320,116 @@ def checked_table(
 
 # --- text --------------------------------------------------------------------------------------
 
-# Names of columns that describe features, without case, blanks and punctuation. Those of the
-# second are left out where they hold text.
-DESCRIPTION_COLUMN = re.compile("confidence|consensus|bootstrap|(ncbi|clade)?(tax)?(onomy|on)?id")
-RANK_OR_SEQUENCE = re.compile(
-    "domain|(super|sub)?kingdom|phylum|class|order|family|genus|(sub)?species|strain|"
-    "(asv|otu|rep|representative)?(sequence|seq)"
-)
-# Columns of featureCounts, of mothur's .shared and of its .count_table, which hold no reads of a
-# sample.
-FEATURE_COUNTS = ("Chr", "Start", "End", "Strand", "Length")
-SHARED_HEADER, COUNT_TABLE = ("label", "Group", "numOtus"), ("Representative_Sequence", "total")
-MOTHUR_COMPRESSED = "#Compressed Format"
+# The first cell of the header, folded: "#OTU ID", "feature-id", "Feature ID".
+FEATURE_IDS = ("otuid", "featureid")
+# Tables of other programs by the first cell of their header, folded, and what converts them.
+OTHER_TABLES = {
+    "label": "a .shared of mothur; in mothur, make.biom(shared=FILE) writes BIOM",
+    "representativesequence": "a .count_table of mothur; in mothur, make.shared(count=FILE) and "
+    "then make.biom(shared=current) write BIOM",
+    "cladename": "a table of MetaPhlAn; keep the reads of one rank, as `grep 's__[^|]*$'` does",
+    "geneid": "a table of featureCounts; `tail -n +2 FILE | cut -f 1,7-` leaves the counts",
+}
+SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "blanks"}
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Columns of a table of text: that of the ids, those that are left out by their names, and
-    whether its rows are samples.
-    """
-
-    header: list[str]
-    ids: int = 0
-    left_out: frozenset[int] = frozenset()
-    by_sample: bool = False
-
-    @classmethod
-    def of(cls, header: list[str], where: str) -> Layout:
-        """Return the layout of a table with this header."""
-        first, by_sample = header[0], is_sample_header(header[0])
-        if tuple(header[:3]) == SHARED_HEADER:
-            return cls(header, 1, frozenset({0, 1, 2}), by_sample=True)
-        if first == COUNT_TABLE[0]:
-            if len(header) == len(COUNT_TABLE):
-                remedy = "make one with count.seqs(name=, group=, compress=f)"
-                raise InputError(f"{where}: a .count_table of mothur without samples; {remedy}")
-            return cls(header, 0, frozenset({0, header.index(COUNT_TABLE[1])}))
-        numbers = range(1, len(header))
-        left_out = {x for x in numbers if is_lineage_header(header[x])}
-        left_out |= {x for x in numbers if has_name(header[x], DESCRIPTION_COLUMN)}
-        if tuple(header[1:6]) == FEATURE_COUNTS:
-            left_out |= {*range(1, 6)}
-        return cls(header, 0, frozenset({0, *left_out}), by_sample or first == SHARED_HEADER[1])
+def _command(where: str, separator: str, is_turned: bool) -> str:
+    """Return the shell command that writes the cells of a file with tabs, turned if asked."""
+    rows = f"csv.reader(open(sys.argv[1]), delimiter={separator!r})"
+    rows = f"zip(*{rows})" if is_turned else rows
+    code = f"import csv, sys; csv.writer(sys.stdout, delimiter='\\t').writerows({rows})"
+    return f'python3 -c "{code}" {shlex.quote(where)} > table.tsv'
 
 
-class TextCounts:
-    """Counts of a table of text, row by row, and the cells that hold none."""
+def _check_header(line: str, where: str) -> None:
+    """Raise `InputError` with everything that keeps a line from being the header of a table."""
+    is_tab = "\t" in line or folded(line) in FEATURE_IDS
+    separator = "\t" if is_tab else max(SEPARATORS, key=line.count)
+    first, *names = (cell.strip().strip('"') for cell in line.split(separator))
+    is_named = folded(first) in FEATURE_IDS
+    is_turned = folded(first).startswith("sample") or (names and all(map(is_sequence, names)))
+    is_turned = not is_named and is_turned
+    faults = {
+        f"the cells are separated by {SEPARATORS[separator]}": separator != "\t",
+        "names are in quotes (in R, quote=FALSE leaves them out)": '"' in line,
+        "samples are in rows": is_turned,
+        f"it begins with {short(first)!r}": not is_named,
+    }
+    if not any(faults.values()):
+        return
+    fault = f"header: {', '.join(fault for fault, is_there in faults.items() if is_there)}"
+    if program := OTHER_TABLES.get(folded(first), ""):
+        raise InputError(problem(where, fault, EXPECTED_TABLE, f"it looks like {program}"))
+    remedies = {
+        f"convert it with {_command(where, separator, bool(is_turned))}": (
+            separator != "\t" or is_turned or '"' in line
+        ),
+        "write '#OTU ID' into the first cell, above the ids of the features": not is_named,
+    }
+    remedy = "; ".join(remedy for remedy, is_needed in remedies.items() if is_needed)
+    raise InputError(problem(where, fault, EXPECTED_TABLE, remedy))
 
-    def __init__(self, source: TextTable, where: str) -> None:
-        self.where, self.header, self.faults = where, source.header, source.faults
-        self.layout = Layout.of(self.header, where)
-        self.ids, self.labels = list[str](), set[str]()
-        self.rows, self.columns, self.values = array("i"), array("i"), array("d")
-        # Cells of a column that are no number, with their lines.
-        self.text: dict[int, list[tuple[int, str]]] = {}
-        for line, cells in source.rows():
-            self._add(line, cells)
-        if nameless := [
-            place for place, name in enumerate(self.header, 1) if place > 1 and not name
-        ]:
-            self.faults.add(nameless_columns(nameless))
-        self.faults.raise_if_any()
 
-    def _add(self, line: int, cells: list[str]) -> None:
-        """Add a row."""
-        row = len(self.ids)
-        self.ids.append(cells[self.layout.ids])
-        self.labels.add(cells[0])
-        for column in range(1, len(cells)):
-            cell = cells[column]
-            if cell in ("0", "0.0") or column in self.layout.left_out:
-                continue
-            try:
-                # Python also reads 1_000 as a number.
-                self.values.append(float(cell.replace("_", "?")))
-            except ValueError:
-                self.text.setdefault(column, []).append((line, cell))
-                continue
-            self.rows.append(row)
-            self.columns.append(column)
+def _is_comment(line: str) -> bool:
+    """Return whether a line above the header is blank, or text without cells."""
+    return not line.strip() or (line.startswith(("# ", "#mpa")) and "\t" not in line)
 
-    def _check_text(self, left_out: frozenset[int]) -> None:
-        """Raise `InputError` with the columns and the cells that hold text."""
-        header, kind = self.header, "feature" if self.layout.by_sample else "sample"
-        columns = {x: cells for x, cells in self.text.items() if x not in left_out}
-        words = {
-            x: [c for c in cells if not is_missing(c[1].strip())] for x, cells in columns.items()
-        }
-        text_columns = [x for x in words if 2 * len(words[x]) > max(len(self.ids), 2)]
-        if text_columns:
-            first = text_columns[0]
-            line, cell = words[first][0]
-            names = shown([header[column] for column in text_columns])
-            fault = f"{len(text_columns)} columns hold text: {names}"
-            example = f"{cell[:40]!r} in {header[first]!r} on line {line}"
-            remedy = "keep columns of whole numbers only, the reads"
-            self.faults.add(f"{fault} (such as {example}); {remedy}")
-        number_columns = columns.keys() - {*text_columns}
-        faulty_cells = [(*cell, column) for column in number_columns for cell in columns[column]]
-        for line, cell, column in sorted(faulty_cells):
-            gap = "; write 0 where there are no reads" * is_missing(cell.strip())
-            value = f"{kind} {header[column][:40]!r} has {cell[:40]!r}"
-            self.faults.add(f"expected a count{gap}", line, value)
-        self.faults.raise_if_any()
 
-    def table(self) -> AmpliconTable:
-        """Return the table; `InputError` with everything that keeps it from being one."""
-        layout, header = self.layout, self.header
-        if numbered := row_numbers(header, self.ids):
-            raise InputError(f"{self.where}: {numbered}")
-        if layout.ids and len(self.labels) > 1:
-            labels = sorted(self.labels)
-            fault = f"a .shared of mothur with {len(labels)} labels: {shown(labels)}"
-            raise InputError(problem(self.where, fault, remedy="keep one with make.shared(label=)"))
-        rows, columns = (np.array(x, np.int64) for x in (self.rows, self.columns))
-        values = np.array(self.values)
-        described = frozenset(
-            column
-            for column in range(1, len(header))
-            if has_name(header[column], RANK_OR_SEQUENCE)
-            and 2 * len(self.text.get(column, [])) > len(self.ids)
-        )
-        left_out = layout.left_out | described
-        self._check_text(left_out)
-        if no_counts := [header[column] for column in sorted(left_out - {layout.ids})]:
-            text = "%s: columns that hold no counts are left out: %s"
-            log.info(text, self.where, shown(no_counts))
-        read_columns = np.array([x for x in range(len(header)) if x not in left_out], np.int64)
-        is_read = np.isin(columns, read_columns)
-        places = np.searchsorted(read_columns, columns[is_read])
-        names = [header[column] for column in read_columns]
-        shape = (len(self.ids), len(names))
-        matrix = coo_array((values[is_read], (rows[is_read], places)), shape=shape)
-        if layout.by_sample:
-            return checked_table(matrix.tocsr(), self.ids, names, self.where)
-        return checked_table(matrix.T.tocsr(), names, self.ids, self.where)
+def _is_real(cell: str) -> bool:
+    """Return whether a cell is a number, or nan or inf; 1_0, which Python reads as 10, is none."""
+    with contextlib.suppress(ValueError):
+        float(cell.replace("_", "?"))
+        return True
+    return False
+
+
+def _counts_of(cells: list[str], names: Sequence[str], line: int, faults: Faults) -> Floats:
+    """Return the numbers of the cells of a row; cells that are none are faults of the line."""
+    if "_" not in "".join(cells):
+        with contextlib.suppress(ValueError):
+            return np.array(cells, np.float64)
+    for name, cell in zip(names, cells, strict=True):
+        if not _is_real(cell):
+            value = f"sample {name[:40]!r} has {cell[:40]!r}"
+            faults.add("expected a count, 0 where there are no reads", line, value)
+    return np.zeros(len(cells))
 
 
 def read_tsv(text: str, where: str) -> AmpliconTable:
-    """Read a table of text: a header such as ``#OTU ID``, a row per feature, a column per sample,
-    or turned where the first column is called after samples; .shared and .count_table of mothur.
+    """Read a table of text as ``biom convert --to-tsv`` writes it: a header of ``#OTU ID`` (or
+    ``feature-id``) and the sample ids, then a row for each feature, with tabs between the cells.
 
-    Tabs, commas or semicolons separate the cells. Columns of taxonomy, confidence and sequences are
-    left out.
+    Lines that begin with "# " above the header are comments, and a last column ``taxonomy`` is left
+    out.
 
-    Raises `InputError`: not UTF-8, no header, rows of another length, cells that are no counts.
+    Raises `InputError`: another form, rows of another length, cells that are no counts.
     """
-    if text.startswith(MOTHUR_COMPRESSED):
-        remedy = "write it with count.seqs(count=FILE, compress=f)"
-        raise InputError(problem(where, "a compressed .count_table of mothur", remedy=remedy))
-    source = read_table_text(text, where, EXPECTED_TABLE, counts_below=True)
-    top, first = next(source.body, (0, []))
-    if are_names_of_r(source.header) and not any(map(is_real, first[2:])):
-        fault = "the header is V1, V2 and so on, as R names columns without names"
-        remedy = f"remove it; the names stand on line {top} ({shown(first, 3)})"
-        raise InputError(problem(where, fault, remedy=remedy))
-    source.body = itertools.chain([(top, first)] if first else [], source.body)
-    return TextCounts(source, where).table()
+    lines = unix(text).split("\n")
+    start = next((place for place, line in enumerate(lines) if not _is_comment(line)), -1)
+    if start < 0:
+        raise InputError(problem(where, "empty or nothing but comments", EXPECTED_TABLE))
+    _check_header(lines[start], where)
+    header, faults = [cell.strip() for cell in lines[start].split("\t")], Faults(where)
+    names = header[1:-1] if folded(header[-1]) == "taxonomy" else header[1:]
+    if nameless := [place for place, name in enumerate(header, 1) if not name]:
+        raise InputError(f"{where}: {nameless_columns(nameless)}")
+    ids, columns, values, ends = list[str](), [], [], [0]
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        cells = line.split("\t")
+        if not line.strip():
+            continue
+        if len(cells) != len(header):
+            faults.add(f"expected {len(header)} cells, as in the header", number, f"{len(cells)}")
+            continue
+        counts = _counts_of(cells[1 : len(names) + 1], names, number, faults)
+        columns.append(np.flatnonzero(counts))
+        values.append(counts[columns[-1]])
+        ids.append(cells[0])
+        ends.append(ends[-1] + len(columns[-1]))
+    faults.raise_if_any()
+    parts = np.concatenate([*values, []]), np.concatenate([*columns, np.zeros(0, np.int64)]), ends
+    matrix = csr_array(parts, shape=(len(ids), len(names)))
+    return checked_table(matrix.T.tocsr(), names, ids, where)
 
 
 # --- BIOM --------------------------------------------------------------------------------------

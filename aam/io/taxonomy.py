@@ -1,4 +1,4 @@
-"""Taxonomy of ASVs: read from QIIME 2 or text, matched to a table, cut at each rank; and short ids
+"""Taxonomy of ASVs: read as QIIME 2 writes it, matched to a table, cut at each rank; and short ids
 of sequences.
 """
 
@@ -9,23 +9,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.errors import InputError, shown
-from aam.io.headers import is_lineage_header
+from aam.errors import InputError, problem, short
 from aam.io.ids import difference, items_of_features, md5
-from aam.io.text import read_table_text, read_text
+from aam.io.text import Faults, folded, read_text, unix
 
-EXPECTED_TAXONOMY = "'Feature ID' and 'Taxon' as the first two columns"
+# The one form, that of QIIME 2, folded.
+FIRST_COLUMNS = ["featureid", "taxon"]
+EXPECTED_TAXONOMY = "text with tabs that begins with 'Feature ID' and 'Taxon', or .qza of QIIME 2"
+# Commands that convert a FILE of other programs, by what its first line looks like.
+TO_QIIME2 = (
+    "(printf 'Feature ID\\tTaxon\\n'; {} | sed -E 's/\\([0-9.]+\\)//g; "
+    "s/([dkpcofgs]):/\\1__/g; s/,/; /g') > taxonomy.tsv"
+)
+OTHER_TAXONOMIES = {
+    "OTU\tSize\tTaxonomy": TO_QIIME2.format("tail -n +2 FILE | cut -f 1,3"),
+    r"[^\t]+\t([^\t;]+\([0-9.]+\);|[dk]:)": TO_QIIME2.format("cut -f 1,2 FILE"),
+    ".*(kingdom|phylum)": "in R, data.frame('Feature ID'=rownames(x), Taxon=apply(x, 1, paste, "
+    "collapse='; '), check.names=FALSE), written with sep='\\t', quote=FALSE, row.names=FALSE",
+}
 
 STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
 
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
 RANKS = {rank[0]: rank for rank in STANDARD_RANKS} | {"k": "kingdom"}
 RANKS |= {f"D_{level}": rank for level, rank in enumerate(STANDARD_RANKS)}
-# The place of each prefix in a lineage.
-RANK_PLACE = {
-    prefix: STANDARD_RANKS.index(rank) for prefix, rank in RANKS.items() if rank != "kingdom"
-}
-RANK_PLACE |= {"k": 0}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
@@ -40,18 +47,10 @@ PLACEHOLDER = re.compile(
     r"|[^ ]+ sp\.?"
 )
 
-# Confidence behind a name, in per cent or as a share, as mothur and SINTAX write it.
-CONFIDENCE = re.compile(r"\(\d+(\.\d+)?\)$")
-# A lineage of UTAX and SINTAX: "tax=d:Bacteria,p:Firmicutes;".
-SINTAX = re.compile(r"(tax=)?[dkpcofgs]:[^,]*(,[pcofgst]:[^,]*)*;?")
-
 DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
 
 # What databases append to a genus that is split: "Agathobacter_164117", "Clostridium_A".
 SPLIT_GENUS = re.compile(r"_(\d+|[A-Z]{1,2})$")
-
-# The prefix of each rank, as columns of ranks are called.
-PREFIX = {rank: f"{rank[0]}__" for rank in (*STANDARD_RANKS, "kingdom")}
 
 SHORT_ID_LENGTH = 10
 
@@ -72,38 +71,14 @@ def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_lineage(text: str) -> Lineage:
-    """Return the names of a lineage from the top, without empty ones and placeholders below.
-
-    Lineages are written as by QIIME 2 (``k__Bacteria; p__Firmicutes``), MetaPhlAn (with ``|``),
-    mothur (``Bacteria(100);``) or SINTAX (``d:Bacteria,p:Firmicutes``).
+    """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes`` from the top, with
+    single blanks; from the end placeholders are left out, and with an unknown genus what stands
+    below it without a genus of its own.
     """
-    if SINTAX.fullmatch(text.strip()):
-        pairs = text.strip().strip(";").removeprefix("tax=").split(",")
-        names = [pair.replace(":", "__", 1) for pair in pairs]
-    else:
-        names = text.split(";" if ";" in text else "|")
-    return trimmed_lineage(names)
-
-
-def trimmed_lineage(names: Sequence[str]) -> Lineage:
-    """Return names with single blanks and without quotes and confidences; from the end placeholders
-    are left out, and with an unknown genus what stands below it without a genus of its own.
-    """
-    plain = [" ".join(name.split()).strip("'\"") for name in names]
-    lineage = [CONFIDENCE.sub("", name).strip() for name in plain]
+    lineage = [" ".join(name.split()) for name in text.split(";")]
     while lineage and (is_placeholder(lineage[-1]) or _hangs(lineage)):
         lineage.pop()
-    return _without_gaps(lineage)
-
-
-def _without_gaps(lineage: Sequence[str]) -> Lineage:
-    """Return a lineage with empty names for ranks that it skips, as "d__Bacteria; g__Blautia"."""
-    levels = [RANK_PLACE.get(name.partition("__")[0], -1) for name in lineage]
-    if -1 in levels or sorted(set(levels)) != levels:
-        return tuple(lineage)
-    name_of = dict(zip(levels, lineage, strict=True))
-    ranks = range(levels[0], levels[-1] + 1) if levels else ()
-    return tuple(name_of.get(level, f"{STANDARD_RANKS[level][0]}__") for level in ranks)
+    return tuple(lineage)
 
 
 def _hangs(lineage: Sequence[str]) -> bool:
@@ -205,41 +180,33 @@ class Taxonomy:
 
 
 def read_taxonomy(path: Path) -> Taxonomy:
-    """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with a column of feature
-    ids first, and a column Taxon or one for each rank.
+    """Read a taxonomy of QIIME 2: ``FeatureData[Taxonomy]`` (.qza) or its text, a header of
+    ``Feature ID`` and ``Taxon`` and a row for each feature, with tabs between the cells.
 
     Raises
     ------
     InputError
-        The file cannot be read, has other columns, or names a feature twice; every problem in one
+        The file cannot be read, has another form, or names a feature twice; every problem in one
         message.
     """
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
-    table = read_table_text(text, path, f"a header that begins with {EXPECTED_TAXONOMY}")
-    header, faults, lineages = table.header, table.faults, dict[str, Lineage]()
-    columns = [column for column, cell in enumerate(header) if column and is_lineage_header(cell)]
-    ranks = {column: cell.lower() for column, cell in enumerate(header) if cell.lower() in PREFIX}
-    if not columns and len(ranks) < 2:
-        raise InputError(
-            f"{path}: the header is {shown(header, 5)}, expected {EXPECTED_TAXONOMY}, or columns "
-            "of ranks"
+    header, *lines = unix(text).split("\n")
+    if [folded(cell) for cell in header.split("\t")[:2]] != FIRST_COLUMNS:
+        ways = (
+            way for form, way in OTHER_TAXONOMIES.items() if re.match(form, header, re.IGNORECASE)
         )
-    for line, row in table.rows(least=2, is_comment=lambda cell: cell.startswith("#")):
-        feature, *_ = cells = [cell.strip() for cell in row]
-        if not feature:
-            faults.add("no feature id", line)
+        remedy = next((f"convert it: {way}" for way in ways), "")
+        raise InputError(problem(path, f"begins with {short(header)!r}", EXPECTED_TAXONOMY, remedy))
+    faults, lineages = Faults(path), dict[str, Lineage]()
+    for number, line in enumerate(lines, 2):
+        feature, *cells = (cell.strip() for cell in line.split("\t"))
+        if not line.strip():
+            continue
+        if not feature or not cells:
+            faults.add("expected a feature id and a taxon", number)
         elif feature in lineages:
-            faults.add("features that stand there twice; keep one line each", line, repr(feature))
-        elif columns:
-            lineages[feature] = parse_lineage(cells[columns[0]])
+            faults.add("features that stand there twice; keep one line each", number, repr(feature))
         else:
-            names = (_with_prefix(cells[column], rank) for column, rank in ranks.items())
-            lineages[feature] = trimmed_lineage([*names])
+            lineages[feature] = parse_lineage(cells[0])
     faults.raise_if_any()
     return Taxonomy(lineages, path)
-
-
-def _with_prefix(name: str, rank: str) -> str:
-    """Return a name with the prefix of its rank, which it may have already."""
-    prefix = PREFIX[rank]
-    return name if name.startswith(prefix) else f"{prefix}{'' if is_placeholder(name) else name}"

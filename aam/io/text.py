@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import itertools
+import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from aam.errors import InputError, problem, reworded
 from aam.files.atomic import MAX_BYTES, read_bytes
-from aam.io.headers import are_names_of_r, is_id_header, stands_above_counts
+from aam.io.headers import is_id_header
 from aam.io.packed import AS_TEXT, EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 # Lines that a message lists.
@@ -95,6 +96,13 @@ def decoded(blob: bytes, where: Path | str) -> str:
 def unix(text: str) -> str:
     """Return the text with Unix line ends, whatever it has."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def folded(name: str) -> str:
+    """Return a name without case, blanks and punctuation: ``#OTU ID`` and ``otu_id`` are
+    ``otuid``.
+    """
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
 def without_accents(text: str) -> str:
@@ -198,9 +206,7 @@ class TextTable:
             self.faults.add(cause, line, f"{cells_of_row} cells")
 
 
-def read_table_text(
-    text: str, where: Path | str, expected: str, counts_below: bool = False
-) -> TextTable:
+def read_table_text(text: str, where: Path | str, expected: str) -> TextTable:
     """Find the delimiter and the header of a table of text.
 
     Parameters
@@ -210,15 +216,13 @@ def read_table_text(
         Name of the table in messages.
     expected : str
         What messages call the header.
-    counts_below : bool
-        Whether any first cell will do where text stands above numbers.
 
     Raises
     ------
     InputError
         No header, or cells that are separated by blanks.
     """
-    header, body = _header_and_body(text, where, expected, counts_below)
+    header, body = _header_and_body(text, where, expected)
     return TextTable(header, body, Faults(where))
 
 
@@ -275,14 +279,13 @@ def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[TextRow]:
 
 
 def _header_and_body(
-    text: str, where: Path | str, expected: str, counts_below: bool
+    text: str, where: Path | str, expected: str
 ) -> tuple[list[str], Iterator[TextRow]]:
     """Return the cells of the header of a table, and the rows below it.
 
     The header is the first row that is no comment, and its first cell a name of ids. R names the
     column of row names by nothing, or leaves it out of the header: such a header begins with an
-    empty cell. With `counts_below` any first cell will do where text stands above numbers. Empty
-    cells at the end are left out where the row below holds nothing there either.
+    empty cell. Empty cells at the end are left out where the row below holds nothing there either.
 
     Raises `InputError`: no such header; `expected` is said in the message.
     """
@@ -297,8 +300,6 @@ def _header_and_body(
             cells.pop()
         first = cells[0]
         if is_id_header(cells) or (not first and any(cells)):
-            return cells, body
-        if counts_below and (are_names_of_r(cells) or stands_above_counts(cells, below[1])):
             return cells, body
         if not first or (first.startswith("#") and not first.startswith(DIRECTIVE)):
             line, cells = below

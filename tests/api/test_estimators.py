@@ -187,15 +187,13 @@ def test_a_copy_of_a_fitted_estimator_predicts_the_same(frame, classifier):
         assert np.array_equal(copied.predict_proba(frame), classifier.predict_proba(frame))
 
 
-def test_samples_are_the_same_in_a_turned_table(tmp_path):
-    """Of hashed names the sequences say which are ASVs; without them the ASVs were taken for the
-    samples.
-    """
+def test_a_turned_table_is_refused(tmp_path):
+    """Of hashed names the sequences say which are ASVs."""
     (tmp_path / "s.fasta").write_text(">h1\nACGT\n>h2\nTTGA\n")
     table = pd.DataFrame([[1, 2, 3], [4, 5, 6]], ["h1", "h2"], ["s1", "s2", "s3"])
     regressor = aam.AmpliconRegressor(sequences=str(tmp_path / "s.fasta"))
-    for reads in (table, table.T):
-        assert regressor._table(reads).sample_ids == ("s1", "s2", "s3")
+    assert regressor._table(table.T).sample_ids == ("s1", "s2", "s3")
+    assert "the table is turned; transpose it" in refusal(regressor._table, table)
 
 
 def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):

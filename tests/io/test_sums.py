@@ -30,17 +30,15 @@ def with_sum(axis: int, place: int, name: str):
     return np.insert(READS, place, READS.sum(axis=axis), axis=axis), samples, features
 
 
-@pytest.mark.parametrize("kind", ["text", "turned text", "biom", "qza"])
+@pytest.mark.parametrize("kind", ["text", "biom", "qza"])
 @pytest.mark.parametrize(("axis", "noun"), [(0, "sample"), (1, "feature")])
 @pytest.mark.parametrize(("place", "name"), [(0, "Gesamt"), (3, "x"), (-1, "Total")])
 def test_a_total_is_refused_by_name(tmp_path, kind, axis, noun, place, name):
     reads, samples, features = with_sum(axis, place % (READS.shape[axis] + 1), name)
     path = tmp_path / "t"
-    if "text" in kind:
-        head, columns, names, rows = "#OTU ID", samples, features, reads.T
-        if kind == "turned text":
-            head, columns, names, rows = "sample-id", features, samples, reads
-        lines = [[head, *columns], *([row, *cells] for row, cells in zip(names, rows, strict=True))]
+    if kind == "text":
+        rows = ([name, *cells] for name, cells in zip(features, reads.T, strict=True))
+        lines = [["#OTU ID", *samples], *rows]
         path.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
     else:
         save_hdf5(biom_table(reads, samples, features), path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, refused, s
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
 
 R_OBJECTS = [gzip.compress(blob, mtime=0) for blob in (b"X\n\0\0\0\3\0\4\1\2", b"RDX3\nX\n")]
-BLANKS = """cells of '"s1" "s2"' are separated by blanks, as write.table of R"""
+WRITE = "write '#OTU ID' into the first cell, above the ids of the features"
+CSV = """python3 -c "import csv, sys; csv.writer(sys.stdout"""
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 
 
@@ -42,15 +45,12 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("4294967296"), ["feature 'GG', expected whole"]),
         (
             TSV.format("x") + "TT\t\t1\n",
-            [
-                "line 4 (sample 's2' has 'x'): expected a count",
-                "5 (sample 's1' has ''): expected a",
-            ],
+            ["line 4 (sample 's2' has 'x'), 5 (sample 's1' has ''): expected a count, 0 where"],
         ),
         (TSV.format("1_0"), ["line 4 (sample 's2' has '1_0'): expected a count"]),
-        (TSV.format("1\t2"), ["line 4 (4 cells): more cells than the 3"]),
-        (TSV.format("1") + "\nTT\t1\n", ["line 6 (2 cells): fewer cells than the 3"]),
-        (TSV.format('"1'), ["the row that begins on line 4 cannot be read"]),
+        (TSV.format("1\t2"), ["line 4 (4): expected 3 cells, as in the header"]),
+        (TSV.format("1") + "\nTT\t1\n", ["line 6 (2): expected 3 cells"]),
+        (TSV.format('"1'), ["""line 4 (sample 's2' has '"1'): expected a count"""]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
         (TSV.format("1").replace("s2", " "), ["column 3 has values and no name"]),
@@ -60,16 +60,15 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("1").replace("s2", "é").encode("latin-1"), ["line 2: byte 0xe9", "iconv"]),
         ("#OTU ID\ts1\n", ["the table is empty, it has no features"]),
         ("#OTU ID\nACGT\n", ["the table is empty, it has no samples"]),
+        ("id\tACGT\n", ["header: it begins with 'id'"]),
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
         ("\n \n", ["empty or nothing but comments", "#OTU ID"]),
-        ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
-        ("O1,1,2\nACGT,1,0\n", ["line 1 begins with 'O1' (cells separated by commas)"]),
-        ('"s1" "s2"\n"ACGT" 1 0\n', [BLANKS]),
-        ("#OTU s1 s2\nACGT 1 0\nACGA 1 0\n", ["cells of 'ACGT 1 0' are separated by blanks"]),
+        ("O1\t1\t2\nACGT\t1\t0\n", ["header: it begins with 'O1', expected BIOM", WRITE]),
         (R_OBJECTS[0], ["an object of R (.rds or .RData), expected text"]),
         (R_OBJECTS[1], ["an object of R"]),
         ('{"rows": [], "columns": [], "shape": [0, 0]}', ["BIOM 1.0 without 'data'"]),
         ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", ["2 (sample 's1' has 'x'), 2 (sample 's2' has 'y')"]),
+        ("#OTU ID\ts1\ts2\t\nO1\t1\t2\t7\n", ["column 4 has values and no name"]),
     ],
 )
 def test_bad_tsv(tmp_path, text, expected):
@@ -89,39 +88,15 @@ def test_text_that_is_too_large_can_be_hdf5(tmp_path):
 
 SEQUENCES = ("ACGT" * 8, "CCGT" * 8)
 READS = "{0}\t1\t0\n{1}\t2\t3\n"
-HEADERS = [
-    *("OTU_ID", "OTU", "ASV", "ASV_ID", "FeatureID", "Feature.ID", "X.OTU.ID", "# OTU ID", "zOTU"),
-    *("Geneid", "clade_name", "#NAME", "Species", "ESV", "taxonomy", "name", "Clusters", "# Taxa"),
-    *("Row.names", "sequence", "otu id", "#ASV", "features", "OTU IDs", "Unnamed: 0", "seq_id"),
-]
+HEADERS = ("#OTU ID", "# OTU ID", "OTU ID", "#OTUID", "feature-id", "Feature ID", "featureid")
 
-
-# One table as spreadsheets save it, and as write.table and write.csv of R and DADA2 write it.
+# The one form of text: what biom convert writes, and what spreadsheets make of it.
 SPELLINGS = {header: f"{header}\ts1\ts2\n{READS}" for header in HEADERS} | {
-    "trailing tabs": "#OTU ID\ts1\ts2\t\t\n{0}\t1\t0\t\t\n{1}\t2\t3\t\t\n",
-    "trailing tabs of rows": "#OTU ID\ts1\ts2\n{0}\t1\t0\t\t\n{1}\t2\t3\n",
-    "blank rows": "#OTU ID\ts1\ts2\n\t\t\n{0}\t1\t0\n{1}\t2\t3\n\t\t\n\t\t\t\t\n",
-    "empty column of commas": "#OTU ID,s1,s2,\n{0},1,0,\n{1},2,3,\n,,,\n",
-    "a semicolon in a name": '#OTU ID,"s1","s;2"\n{0},1,0\n{1},2,3\n',
-    "a semicolon in a name without quotes": "#OTU ID,s1,s;2\n{0},1,0\n{1},2,3\n",
-    "both in quotes": '#OTU ID,s1,"s;2",taxonomy\n{0},1,0,"a, b, c; d"\n{1},2,3,"a, b, c; d"\n',
-    "semicolons in quotes": '#OTU ID;s1;"s, 2";taxonomy\n{0};1;0;"a;b;c, d"\n{1};2;3;"a;b;c, d"\n',
-    "a comma in a name": "#OTU ID\ts1\ts,2\n{0}\t1\t0\n{1}\t2\t3\n",
+    "biom convert": f"# Constructed from biom file\n#OTU ID\ts1\ts2\n{READS}",
+    "numbers with a point": "#OTU ID\ts1\ts2\n{0}\t1.0\t0.0\n{1}\t2.0\t3.0\n",
+    "taxonomy": "#OTU ID\ts1\ts2\ttaxonomy\n{0}\t1\t0\tk__B; p__F\n{1}\t2\t3\t\n",
+    "blank rows": "\n#OTU ID\ts1\ts2\n\t\t\n{0}\t1\t0\n{1}\t2\t3\n\t\t\n\n",
     "blanks around ids": "#OTU ID\t s1\ts2 \n {0} \t1\t0\n{1}\t2\t3\n",
-    "semicolons": "feature-id;s1;s2;taxonomy\n{0};1;0;k__B, p__é\n{1};2;3;k__B\n",
-    "write.table": '"s1"\t"s2"\n"{0}"\t1\t0\n"{1}"\t2\t3\n',
-    "write.csv": '"","s1","s2"\n"{0}",1,0\n"{1}",2,3\n',
-    "DADA2 csv": '"","{0}","{1}"\n"s1",1,2\n"s2",0,3\n',
-    "DADA2 table": '"{0}"\t"{1}"\n"s1"\t1\t2\n"s2"\t0\t3\n',
-    "ranks": "#OTU ID\tKingdom\ts1\tSpecies\ts2\n{0}\tB\t1\tNA\t0\n{1}\tA\t2\t\t3\n",
-    "confidence": "id\ts1\ts2\tConfidence\tTaxon\n{0}\t1\t0\t0.98\tB\n{1}\t2\t3\t1\tB\n",
-    "taxonomy first": "#OTU ID,taxonomy,s1,s2,Sequence\n{0},B,1,0,ACG\n{1},A,2,3,AC\n",
-    "featureCounts": "Geneid\tChr\tStart\tEnd\tStrand\tLength\ts1\ts2\n"
-    "{0}\tc\t1\t9\t+\t9\t1\t0\n{1}\tc\t1\t9\t+\t9\t2\t3\n",
-    "shared of mothur": "label\tGroup\tnumOtus\t{0}\t{1}\n0.03\ts1\t2\t1\t2\n0.03\ts2\t2\t0\t3\n",
-    "groups of mothur": "Group\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n",
-    "count_table of mothur": "Representative_Sequence\ttotal\ts1\ts2\n{0}\t1\t1\t0\n{1}\t5\t2\t3\n",
-    "samples in rows": "sample-id\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n",
 }
 
 
@@ -149,13 +124,11 @@ def test_spellings_of_a_table_packed_by_gzip(tmp_path, spelling):
 
 
 @pytest.mark.parametrize("need_sequences", [True, False])
-def test_a_turned_biom_table_is_recognized(tmp_path, caplog, need_sequences):
+def test_a_turned_table_is_refused(tmp_path, need_sequences):
     turned = biom_table(COUNTS[:2, :2], SEQUENCES, ["s1", "s2"])
-    with caplog.at_level("INFO"):
-        table = read_table(save_hdf5(turned, tmp_path / "t.biom"), need_sequences=need_sequences)
-    assert "samples are in rows and features in columns; the table was transposed" in caplog.text
-    assert (table.sample_ids, table.feature_ids) == (("s1", "s2"), SEQUENCES)
-    assert dense(table).tolist() == COUNTS[:2, :2].T.tolist()
+    message = refused(save_hdf5(turned, tmp_path / "t.biom"), need_sequences=need_sequences)
+    assert "are sequences, and feature ids such as 's1' are none: the table is turned" in message
+    assert "transpose it (t(x) in R, .T in pandas" in message
 
 
 def test_what_both_have_is_not_turned(tmp_path):
@@ -170,11 +143,12 @@ def test_what_both_have_is_not_turned(tmp_path):
 def test_sequences_tell_which_names_are_asvs(tmp_path):
     fasta = tmp_path / "seqs.fasta"
     fasta.write_text(">f2\nTTGA\n>f1\nACGT\n")
-    barcodes = ["ACGTACGTAC" * 2, "TTGATTGATT" * 2]
-    for asvs, samples in (["f1", "f2"], barcodes), (barcodes, ["f1", "f2"]):
-        path = save_hdf5(biom_table(COUNTS[:2, :2], asvs, samples), tmp_path / "t.biom")
-        table = read_table(path, fasta)
-        assert (set(table.sample_ids), table.sequences) == (set(barcodes), ("ACGT", "TTGA"))
+    names, barcodes = ["f1", "f2"], ["ACGTACGTAC" * 2, "TTGATTGATT" * 2]
+    path = save_hdf5(biom_table(COUNTS[:2, :2], barcodes, names), tmp_path / "t.biom")
+    table = read_table(path, fasta)
+    assert (set(table.sample_ids), table.sequences) == (set(barcodes), ("ACGT", "TTGA"))
+    path = save_hdf5(biom_table(COUNTS[:2, :2], names, barcodes), tmp_path / "t.biom")
+    assert "the table is turned" in refused(path, sequences=fasta)
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "qza"])
@@ -221,54 +195,58 @@ def test_bad_fasta(tmp_path, monkeypatch, fasta, expected):
         assert part in message
 
 
-R_TABLE = "V1\tV2\tV3\n#OTU ID\ts1\ts2\nACGT\t1\t2\n"
-LABELS = "label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n0.05\ts1\t1\t6\n"
+# Other forms, and what the one message about the header says of them.
+OTHER_FORMS = {
+    "write.csv": ('"","s1","s2"\n"O1",1,0\n', ["by commas, names are in quotes", CSV, WRITE]),
+    "commas": ("#OTU ID,s1,s2\nO1,1,0\n", ["header: the cells are separated by commas", CSV]),
+    "semicolons": ("#OTU ID;s1;s2\nO1;1;0\n", ["separated by semicolons", "delimiter=';'"]),
+    "write.table": ('"s1" "s2"\n"O1" 1 0\n', ["separated by blanks, names are in quotes", WRITE]),
+    "row names": ("\ts1\ts2\nO1\t1\t0\n", ["header: it begins with '', expected", WRITE]),
+    "V1": ("V1\tV2\n#OTU ID\ts1\nO1\t1\n", ["it begins with 'V1'", WRITE]),
+    "samples in rows": (
+        "sample-id\tO1\ns1\t3\n",
+        ["samples are in rows", "zip(*csv.reader", WRITE],
+    ),
+    "DADA2": ('"","{0}","{1}"\n"s1",1,2\n', ["samples are in rows", "zip(*csv.reader", WRITE]),
+    "shared": ("label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n", ["make.biom(shared=FILE)"]),
+    "count_table": ("Representative_Sequence\ttotal\ts1\nO1\t5\t5\n", ["make.shared(count=FILE)"]),
+    "MetaPhlAn": ("#mpa_v31\nclade_name\ts1\nk__B\t1.5\n", ["a table of MetaPhlAn", "grep"]),
+    "featureCounts": ("Geneid\tChr\tStart\ts1\nO1\tc\t1\t9\n", ["cut -f 1,7-"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (R_TABLE, "the header is V1, V2 and so on, as R names columns"),
-        ("\tV1\tV2\n1\t#OTU ID\ts1\n2\tACGT\t1\n", "the names stand on line 2 ('1', '#OTU ID'"),
-        (LABELS, "a .shared of mothur with 2 labels: '0.03', '0.05'"),
-        ("Representative_Sequence\ttotal\nO1\t5\n", "a .count_table of mothur without samples"),
-        ("#Compressed Format: groupIndex,abundance\n#1,s1\nx\t1\t1,5\n", "compress=f"),
-        (",sample-id,O1\n0,s1,3\n1,s2,4\n", "the ids are in column 'sample-id'"),
-        ("id\ts1\ts2\t\nO1\t1\t2\t7\nO2\t0\t3\t8\n", "column 4 has values and no name"),
-        ("id\ts1\ts2\nO1\t1\t2\t7\nO2\t0\t3\n", "line 2 (4 cells): more cells than the 3"),
-        (
-            "id\ts1\thit\n" + "".join(f"O{row}\t{row}\tStreptococcus\n" for row in range(9)),
-            "1 columns hold text: 'hit' (such as 'Streptococcus' in 'hit' on line 2)",
-        ),
-        (
-            "id\ts1\ts2\n" + "".join(f"O{row}\t\t{row}\n" for row in range(9)),
-            "and 1 more: expected a count; write 0 where there are no reads",
-        ),
-        (
-            "id\ts1\n" + "".join(f"O{row}\t{row}\n" for row in range(40)) + "P\tx\n" * 12,
-            "and 4 more: expected a count",
-        ),
-    ],
-)
-def test_one_message_for_each_cause(tmp_path, text, expected):
-    path = tmp_path / "t.tsv"
-    path.write_text(text)
-    message = refused(path)
-    assert expected in message
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_other_forms_are_refused_with_what_converts_them(tmp_path, form):
+    (tmp_path / "t.csv").write_text(OTHER_FORMS[form][0].format(*SEQUENCES))
+    message = refused(tmp_path / "t.csv")
+    assert "\n" not in message
+    for part in OTHER_FORMS[form][1]:
+        assert part in message
+
+
+@pytest.mark.parametrize("form", ["write.csv", "semicolons", "DADA2"])
+def test_the_command_of_the_message_converts(tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "a table's.csv"
+    path.write_text(OTHER_FORMS[form][0].format(*SEQUENCES))
+    command = re.search("convert it with (python3 .* > table.tsv)", refused(path))[1]
+    subprocess.run(["bash", "-c", command], check=True)
+    path = tmp_path / "table.tsv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join(["#OTU ID" + header[header.index("\t") :], *rows]))
+    assert read_table(path).depths.sum() > 0
+
+
+def test_a_text_column_is_named(tmp_path):
+    rows = "".join(f"O{row}\t{row}\tStreptococcus\n" for row in range(40))
+    (tmp_path / "t.tsv").write_text(f"#OTU ID\ts1\thit\n{rows}")
+    message = refused(tmp_path / "t.tsv")
+    assert "line 2 (sample 'hit' has 'Streptococcus')" in message
+    assert "and 32 more: expected a count" in message
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("header", ["Geneid", "#NAME", "Species"])
-def test_samples_may_be_called_by_numbers(tmp_path, header):
-    (tmp_path / "t.tsv").write_text(f"{header}\t101\t102\nO1\t1\t2\n")
-    assert read_table(tmp_path / "t.tsv").sample_ids == ("101", "102")
-
-
-def test_samples_called_1_0_stand_above_counts(tmp_path):
-    (tmp_path / "t.tsv").write_text("taxon of mine\t1_0\t1_2\nO1\t1\t2\n")
-    assert read_table(tmp_path / "t.tsv").sample_ids == ("1_0", "1_2")
-
-
-def test_visits_called_v1_are_samples(tmp_path):
-    (tmp_path / "t.tsv").write_text("\tV1\tV2\nO1\t1\t2\n")
-    assert read_table(tmp_path / "t.tsv").sample_ids == ("V1", "V2")
+@pytest.mark.parametrize("names", [("101", "102"), ("V1", "V2"), ("1_0", "1_2"), ("2.10", "2.1")])
+def test_ids_stay_text(tmp_path, names):
+    (tmp_path / "t.tsv").write_text("#OTU ID\t{}\t{}\nO1\t1\t2\n".format(*names))
+    assert read_table(tmp_path / "t.tsv").sample_ids == names
