@@ -193,7 +193,7 @@ def small_pretraining() -> Callable[..., Any]:
 def quick_baselines() -> Iterator[None]:
     """Reports without strong baselines, and trivial ones with few trees: both take longest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aam.api.training.MOST_BASELINE_ROWS", 0)
+        patch.setattr("aam.predict.baselines.MOST_BASELINE_ROWS", 0)
         patch.setattr("aam.predict.baselines.TREES", 5)
         yield
 

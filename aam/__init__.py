@@ -17,7 +17,7 @@ _PUBLIC = {
     "UnlikeTrainingWarning": "aam.errors",
     "audit": "aam.api.audit",
     "check_samples": "aam.api.samples",
-    "learning_curve": "aam.api.evaluation",
+    "learning_curve": "aam.api.learning_curve",
     "load": "aam.api.models",
     "pretrain": "aam.api.training",
     "read_table": "aam.api.memory",

@@ -1,7 +1,7 @@
+from aam.api.audit import audit as audit
 from aam.api.estimators import AmpliconClassifier as AmpliconClassifier
 from aam.api.estimators import AmpliconRegressor as AmpliconRegressor
-from aam.api.audit import audit as audit
-from aam.api.evaluation import learning_curve as learning_curve
+from aam.api.learning_curve import learning_curve as learning_curve
 from aam.api.memory import read_table as read_table
 from aam.api.models import Model as Model
 from aam.api.models import load as load

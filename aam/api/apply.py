@@ -170,8 +170,7 @@ def predict_table(config: PredictConfig) -> None:
         Missing options, a damaged model, a bad table, an output that exists.
     """
     models, output = prepare_models(config.model, config.runtime), not_none(config.output)
-    targets = {spec.name for spec in models[0].targets.specs}
-    check_replaced_file(output, "predict", lambda path: is_written(path, targets))
+    check_replaced_file(output, "predict", is_written)
     study, _ = load_table(models, config, config.table, config.metadata)
     passes, runtime = config.prediction_passes, config.runtime
     new_study, predict_unlike = config.new_study, config.predict_unlike

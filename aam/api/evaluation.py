@@ -1,4 +1,4 @@
-"""`aam evaluate`: predictions compared with the truth, and how many more samples would help."""
+"""`aam evaluate`: predictions that aam wrote, compared with the truth."""
 
 from __future__ import annotations
 
@@ -6,132 +6,98 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
-from aam.api.memory import inputs_of, options_with
-from aam.api.training import load_folds
-from aam.config import EvaluateConfig, FineTuneConfig
+from aam.config import DataConfig, EvaluateConfig
 from aam.data.checks import warn_of_single_samples, warn_of_values
-from aam.data.memory import MetadataLike, TableLike
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.data.table import excluded_ids
-from aam.engine.run import read_record
 from aam.errors import InputError, problem, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import evaluate
-from aam.evaluate.intervals import number
 from aam.evaluate.metrics import has_prediction
-from aam.evaluate.predictions import (
-    Columns,
-    EvaluatedSubset,
-    PredictionTable,
-    check_targets,
-    read_predictions,
-    truth_of,
-    write_predictions,
-)
-from aam.files.output_folder import DOME, FIGURES, RUN
-from aam.io.metadata import Metadata, align, read_metadata, spelling_key
+from aam.evaluate.predictions import Columns, PredictionTable, read_predictions, write_predictions
+from aam.files.output_folder import DOME, FIGURES
+from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
-from aam.predict.baselines import baselines_by_target
-from aam.predict.prediction import NO_INTERVAL, predict_samples, unlike_training, without_limits
+from aam.predict.baselines import alone_in_blend, baselines_by_target, has_strong_baselines
+from aam.predict.prediction import NO_INTERVAL, predict_samples, without_limits
 from aam.predict.saved_model import SavedModel
 from aam.report.figures import surroundings
 from aam.report.files import write_results
 from aam.report.page import ReportData
-from aam.report.training import TRANSDUCTIVE, dropped_by_class, learning_curves
-from aam.typing import OptionValue
+from aam.report.training import TRANSDUCTIVE, dropped_by_class
 
 log = logging.getLogger("aam")
 
 OUTPUTS = ("predictions.tsv", "metrics.json", "report.html", DOME, *FIGURES)
 
-# Maximum number of pairs of spellings in a message.
-MOST_ALIKE = 5
 
-
-def _with_truth(
+def _judged_rows(
     table: PredictionTable, metadata: Metadata, split: Split | None, excluded: Collection[str]
 ) -> tuple[PredictionTable, list[str]]:
-    """Return the rows of the samples, held out by a split if there is one and not `excluded`, that
-    have a value of every target, and warnings about the others.
+    """The rows of the samples, held out by a split if there is one and not `excluded`, that have a
+    value of every target, and sentences about the others.
+
+    Samples that no model has seen are what the split says they are.
     """
-    targets = [spec.name for spec in table.specs]
-    held_out = set(table.sample_ids if split is None else split.held_out).difference(excluded)
-    predicted = [name for name in table.sample_ids if name in held_out]
-    ids, warnings = align(metadata, predicted, targets, "drop"), []
+    targets, warnings = [spec.name for spec in table.specs], list[str]()
+    asked = table.sample_ids if split is None else split.held_out
+    asked = tuple(name for name in asked if name not in {*excluded})
+    known = set(table.sample_ids)
+    predicted = [name for name in asked if name in known]
+    ids = align(metadata, predicted, targets, "drop")
     table = table.with_rows(ids, table.frame["note"])
-    if not any(has_prediction(table.predicted(target)).any() for target in targets):
-        fault = f"none of {len(ids)} samples with a value of {shown(targets)} has a prediction: "
-        remedy = "give the file that predicts these samples"
-        notes = Counter(filter(None, table.texts("note"))).most_common(1)
-        remedy += f" (note of {notes[0][1]}: {notes[0][0]})" if notes else ""
-        fault += "all are empty or nan"
-        raise InputError(problem("--predictions", fault, remedy=remedy))
-    warnings += _other_classes(table, metadata)
+    if split is not None:
+        side = dict(zip(split.sample_ids, split.subsets, strict=True))
+        subset = table.frame["subset"]
+        sides = [side[name] for name in ids]
+        table = table.with_columns({"subset": subset.mask(subset == "new", sides)})
     if unjudged := sorted({*predicted} - {*ids}):
         number = f"{len(unjudged)} of {len(predicted)} predicted samples"
         reason = f"has no row, or no value of {shown(targets)}, for {shown(unjudged, 3)}"
         warnings.append(f"{number} are in no metric: {metadata.source} {reason}")
-    if unpredicted := sorted(held_out - {*predicted}):
+    if unpredicted := sorted({*asked} - {*predicted}):
         number = f"{len(unpredicted)} held-out samples of --split"
         warnings.append(f"{number} have no prediction, such as {shown(unpredicted, 3)}")
-    if learned := table.texts("subset").count("train"):
-        remedy = "--test-size or --cv of aam train holds samples out"
-        if split is None:
-            remedy = "RUN/predictions.tsv of a cross-validation is of held-out samples; for a run "
-            remedy += "without folds, --split RUN/split.tsv leaves only the test samples"
-        number = f"{learned} of {len(ids)} samples"
-        warnings.append(
-            f"{number} were seen in training, so these are not held-out metrics: {remedy}"
-        )
     return table, warnings
 
 
-def _other_classes(table: PredictionTable, metadata: Metadata) -> list[str]:
-    """Warnings about classes of the metadata that the predictions lack.
+def _check_truth(table: PredictionTable, metadata: Metadata) -> list[str]:
+    """Sentences about classes of the metadata that no model predicts.
 
-    Raises `InputError`: no class of a target is in both, because of their spelling or in any
-    target.
+    Raises `InputError`: no sample has a prediction, or no class of a target is predicted.
     """
-    warnings, problems, judged = list[str](), list[str](), 0
-    for spec in table.specs:
+    problems, warnings = list[str](), list[str]()
+    if not any(has_prediction(table.predicted(spec.name)).any() for spec in table.specs):
+        notes = Counter(filter(None, table.texts("note"))).most_common(1)
+        fault = f"no prediction of {len(table.sample_ids)} samples with a value of every target"
+        fault += f" (note of {notes[0][1]}: {notes[0][0]})" if notes else ""
+        raise InputError(problem("--predictions", fault, remedy="give the file that predicts them"))
+    for spec in (spec for spec in table.specs if spec.labels):
         values = {*filter(None, metadata.values(spec.name, table.sample_ids))}
         unknown = sorted(values.difference(spec.labels))
-        if not unknown or not spec.labels:
-            judged += 1
-            continue
-        label_of = {spelling_key(label): label for label in spec.labels}
-        pairs = ((value, label_of.get(spelling_key(value))) for value in unknown)
-        guesses = [
-            f"{value!r} is probably {label!r}" for value, label in pairs if label is not None
-        ]
-        predicted = f"{spec.name!r} is predicted as {shown(spec.labels)}"
-        text = f"{predicted}, and {metadata.source} has {shown(unknown)}"
-        text += f"; {', '.join(guesses[:MOST_ALIKE])}: spell them alike" if guesses else ""
-        if len(unknown) < len(values):
-            judged += 1
-            warnings += [f"{text}; these samples are in no metric"] if guesses else []
-        elif guesses:
-            problems.append(f"--metadata: {text}")
-        else:
-            warnings.append(f"{text}; no class is in both: is it the same column?")
-    if problems or not judged:
-        raise InputError(*(problems or [f"--metadata: {text}" for text in warnings]))
+        text = f"{metadata.source} has {shown(unknown)} in {spec.name!r}, predicted are "
+        text += shown(spec.labels)
+        if len(unknown) == len(values):
+            remedy = "spell the classes as the model does, or name the column that it predicts"
+            problems.append(problem("--metadata", text, remedy=remedy))
+        elif unknown:
+            warnings.append(f"{text}; samples of other classes are in no metric")
+    if problems:
+        raise InputError(*problems)
     return warnings
 
 
-def _check_groups(
+def _about_groups(
     table: PredictionTable, metadata: Metadata, column: str, split: Split | None
 ) -> list[str]:
-    """Return a warning about groups in several folds, whose other samples the model of each fold
-    has learned from.
+    """A sentence about groups in several folds, whose other samples the model of each fold has
+    learned from.
 
     Raises `InputError`: groups in two subsets of the split.
     """
@@ -150,96 +116,52 @@ def _check_groups(
     ]
 
 
-def _of_seen_groups(
-    models: Sequence[SavedModel], table: PredictionTable, metadata: Metadata, column: str | None
-) -> str:
-    """A warning about samples of groups that the models have learned from; empty without any."""
-    seen = {name for saved in models for name in saved.notes.get("labelled_groups", ())}
+def _with_seen_groups(
+    table: PredictionTable, models: Sequence[SavedModel], metadata: Metadata, column: str | None
+) -> PredictionTable:
+    """The table with the subset of new samples of groups that the models have learned from."""
     if column is None or any(saved.data.group_column != column for saved in models):
-        return ""
-    groups = np.array(metadata.groups(column, table.sample_ids))
-    is_seen = np.isin(groups, sorted(seen))
-    if not is_seen.any():
-        return ""
-    few = shown(sorted({*groups[is_seen]}), 3)
-    return (
-        f"{is_seen.sum()} of {len(groups)} samples are of {len({*groups[is_seen]})} values of "
-        f"{column} that training has seen ({few}): the metrics are too good for a new {column}; "
-        "--exclude leaves samples out"
+        return table
+    seen = {name for saved in models for name in saved.notes.get("labelled_groups", ())}
+    is_seen = np.isin(metadata.groups(column, table.sample_ids), sorted(seen))
+    subset = table.frame["subset"]
+    return table.with_columns({"subset": subset.mask((subset == "new") & is_seen, "seen-group")})
+
+
+def _about_subsets(frame: pd.DataFrame, column: str | None) -> list[str]:
+    """Sentences about samples that took part in training, with their number."""
+    holds_out = (
+        "--test-size or --cv of aam train holds samples out, and --split RUN/split.tsv leaves only "
+        "those"
     )
-
-
-def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> EvaluatedSubset:
-    """Subset of the samples in training, as far as the model's notes, the file and the split say.
-
-    The members of a model learn from validation samples too, so that these are samples of training
-    to it.
-    """
-    kinds = set(table.texts("subset"))
-    if "train" in kinds:
-        return "training"
-    if "validation" in kinds or (split is not None and not split.ids("test")):
-        return "validation"
-    tested = kinds == {"test"} or all(table.texts("fold"))
-    return "held-out" if with_model or split is not None or tested else "unknown"
-
-
-def _of_unknown_folds(table: PredictionTable, config: EvaluateConfig) -> list[str]:
-    """A warning about held-out samples whose fold a file does not say, unless a split is given or
-    the file lies in the folder of a run with a single test subset; empty without any.
-    """
-    tested = table.frame["subset"] == "test"
-    number = int((tested & (table.frame["fold"] == "")).sum())
-    options = _options_of_run(config.predictions)
-    if not number or config.split is not None or options.get("cv", "unknown") is None:
-        return []
+    sentences = {
+        "train": f"were seen in training, so these are not held-out metrics: {holds_out}",
+        "seen-group": f"are of values of {column} that training has seen: the metrics are too good "
+        f"for a new {column}; --exclude leaves samples out",
+    }
+    counts = frame["subset"][frame["subset"] != ""].value_counts()
     return [
-        f"{number} of {tested.sum()} held-out samples have no value in the column fold: if several "
-        "models predicted them, AUROC and correlations compare values of different models, and the "
-        "intervals are too narrow; copy the column from predictions.tsv of the run"
+        f"{counts[subset]} of {counts.sum()} samples {text}"
+        for subset, text in sentences.items()
+        if subset in counts
     ]
 
 
-def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, list[str]]:
-    """Return the table without the intervals of samples that fitted them or trained the model, and
-    what was left out.
-
-    Intervals of samples whose ``subset`` is test were fitted on other folds.
+def _with_scored_intervals(table: PredictionTable) -> tuple[PredictionTable, list[str]]:
+    """The table without the intervals of samples that fitted them or trained the model, and
+    sentences about samples without an interval.
     """
+    if all(table.limits(spec.name) is None for spec in table.specs):
+        return table, []
     learned = table.frame["subset"].isin(["calibration", "train", "validation"])
-    has_limits = any(table.limits(spec.name) is not None for spec in table.specs)
-    if not learned.any() or not has_limits:
-        return table, []
-    number = f"no interval is scored on {learned.sum()} of {len(learned)} samples"
-    warning = f"{number}, which fitted the intervals or trained the model"
-    return without_limits(table, set(learned.index[learned])), [warning]
-
-
-def _without_unlike(
-    table: PredictionTable, metadata: Metadata, unlike: Mapping[str, str]
-) -> tuple[PredictionTable, list[str]]:
-    """The table without the intervals of samples that are `unlike` training, whose notes say why,
-    and what share of the true values these intervals would have held.
-    """
-    ids, warnings = table.sample_ids, []
-    for spec in table.specs:
-        limits = table.limits(spec.name)
-        withheld = np.array([name in unlike for name in ids])
-        if limits is None or not (withheld := withheld & np.isfinite(limits[:, 0])).any():
-            continue
-        truth, (low, high) = truth_of(metadata, spec, ids), limits.T
-        held = ((low <= truth) & (truth <= high))[withheld].mean()
-        reason = unlike[ids[np.flatnonzero(withheld)[0]]]
-        warnings.append(
-            f"{spec.name}: {withheld.sum()} of {len(ids)} samples get no interval, for example "
-            f"because {reason}; their intervals would have held {number(held)} of the true values"
-        )
-    if not warnings:
-        return table, []
-    reasons = [f"{NO_INTERVAL}{unlike[name]}" if name in unlike else "" for name in ids]
-    pairs = zip(table.texts("note"), reasons, strict=True)
-    notes = ["; ".join(filter(None, pair)) for pair in pairs]
-    return without_limits(table, unlike).with_columns({"note": notes}), warnings
+    unlike = [note for note in table.texts("note") if NO_INTERVAL in note]
+    counts = {"which fitted the intervals or trained the model": int(learned.sum())}
+    counts |= {f"because {note.partition(NO_INTERVAL)[2]}": len(unlike) for note in unlike[:1]}
+    return without_limits(table, set(learned.index[learned])), [
+        f"no interval is scored on {number} of {len(learned)} samples, {text}"
+        for text, number in counts.items()
+        if number
+    ]
 
 
 def _guesses(
@@ -247,52 +169,57 @@ def _guesses(
 ) -> dict[str, tuple[Baseline, ...]]:
     """The guess of each target, from the notes of the models about their training."""
     guesses: dict[str, tuple[Baseline, ...]] = {}
-    for spec in table.specs:
+    for spec in table.specs if models else ():
         specs = [other for saved in models for other in saved.targets.specs]
         have_labels = all(x.labels == spec.labels for x in specs if x.name == spec.name)
         values = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
-        if models and have_labels and None not in values:
+        if have_labels and None not in values:
             mean = np.mean(values, axis=0)
             rows = np.broadcast_to(mean, (len(table.sample_ids), *mean.shape))
             guesses[spec.name] = (Baseline(MAJORITY if spec.labels else MEDIAN, rows),)
     return guesses
 
 
-def _group_column(
-    config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata, ids: Sequence[str]
-) -> str | None:
-    """Return the column of groups: what is asked for, else that of the training. Warn of samples
-    without a group, each of which is its own.
+def _columns(config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata) -> Columns:
+    """The columns by which predictions are judged: those that are asked for, else those of the
+    training, as far as the metadata have them.
     """
-    column = config.group_column
-    if column is None:
-        options = {} if models else _options_of_run(config.predictions)
-        column = models[0].data.group_column if models else options.get("group_column")
-        if not isinstance(column, str) or column not in metadata.columns:
-            return None
+    data = models[0].data if models else DataConfig()
+    trained = (data.group_column, data.batch_column, data.study_column)
+    group, batch, study = (name if name in metadata.columns else None for name in trained)
+    if group is not None and config.group_column is None:
         text = "groups are those of %r, as in training; --group-column names another column"
-        log.info(text, column)
-    warn_of_single_samples(metadata, column, ids)
-    return column
-
-
-def _options_of_run(predictions: Path | None) -> dict[str, Any]:
-    """Return the options of the run in whose folder a file of predictions lies, those of its data
-    by their names; empty where it lies in none.
-    """
-    try:
-        options = dict(read_record(not_none(predictions).parent / RUN)["config"])
-    except (InputError, OSError):
-        return {}
-    return options | options["data"] if isinstance(options.get("data"), dict) else options
-
-
-def _columns(models: Sequence[SavedModel], group: str | None, batch: str | None) -> Columns:
-    """The columns of the report, with the covariates of the models."""
+        log.info(text, group)
     inputs = [saved.covariates for saved in models]
     categorical = dict.fromkeys(name for covariates in inputs for name in covariates.categorical)
     numeric = dict.fromkeys(name for covariates in inputs for name in covariates.numeric)
-    return Columns(group, batch, tuple(categorical), tuple(numeric))
+    return Columns(
+        config.group_column or group,
+        config.batch_column or batch,
+        tuple(categorical),
+        tuple(numeric),
+        study,
+    )
+
+
+def _baselines(
+    config: EvaluateConfig,
+    models: Sequence[SavedModel],
+    table: PredictionTable,
+    study: Study | None,
+    split: Split | None,
+    columns: Columns,
+) -> Mapping[str, Sequence[Baseline]]:
+    """The baselines of `aam train` on a split of the table, or what guessing is in training."""
+    if study is None or split is None:
+        return _guesses(models, table)
+    known = set(study.table.sample_ids)
+    study = study.at([name for name in sorted(split.sample_ids) if name in known])
+    strong, in_blend = has_strong_baselines(study, len(table.specs), 1), {}
+    if strong:
+        passes, runtime = config.prediction_passes, config.runtime
+        in_blend = alone_in_blend(models, study, table.sample_ids, runtime, passes)
+    return baselines_by_target(table, study, [split], columns, strong, in_blend)
 
 
 def evaluate_table(config: EvaluateConfig) -> None:
@@ -307,105 +234,41 @@ def evaluate_table(config: EvaluateConfig) -> None:
         raise InputError(f"--split: {config.split} holds no sample out; leave the option out")
     study: Study | None = None
     models, warnings = list[SavedModel](), list[str]()
-    unlike: Mapping[str, str] = {}
     if config.predictions is not None:
-        table = read_predictions(config.predictions, config.decimal)
-        check_targets(config.predictions, table, metadata)
+        table = read_predictions(config.predictions)
         excluded = excluded_ids(config.exclude, table.sample_ids)
     else:
         models = prepare_models(config.model, config.runtime)
         study, warnings = load_table(models, config, config.table, metadata)
-        unlike = unlike_training(models[0], study)
         passes = config.prediction_passes, config.runtime
-        table = predict_samples(models, study, *passes, unlike={}, predict_unlike=True)
+        table = predict_samples(models, study, *passes, predict_unlike=True)
         study, excluded = replace(study, metadata=metadata), study.selection.excluded
-    table, about_samples = _with_truth(table, metadata, split, excluded)
-    group = _group_column(config, models, metadata, table.sample_ids)
-    warn_of_values(metadata, (), (), group, None)
-    if group is not None:
-        warnings += _check_groups(table, metadata, group, split)
-    warnings += about_samples
+    table, about_rows = _judged_rows(table, metadata, split, excluded)
+    about_rows += _check_truth(table, metadata)
+    columns = _columns(config, models, metadata)
+    warn_of_values(metadata, (), (), columns.group, None)
+    if columns.group is not None:
+        warn_of_single_samples(metadata, columns.group, table.sample_ids)
+        warnings += _about_groups(table, metadata, columns.group, split)
+        table = _with_seen_groups(table, models, metadata, columns.group)
+    warnings += about_rows + _about_subsets(table.frame, columns.group)
     if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
-    columns = _columns(models, group, config.batch_column)
-    subset = _subset(table, split, bool(models))
-    if subset == "held-out" and (about_groups := _of_seen_groups(models, table, metadata, group)):
-        subset = "seen-group"
-        warnings.append(about_groups)
-    warnings += _of_unknown_folds(table, config)
-    table, about_intervals = _without_fitted_limits(table)
-    table, about_unlike = _without_unlike(table, metadata, unlike)
-    baselines: Mapping[str, Sequence[Baseline]] = _guesses(models, table)
-    if split is not None and study is not None:
-        baselines = baselines_by_target(table, study, [split], columns)
-    targets = evaluate(table, metadata, columns, baselines, subset=subset, new_cohort=True)
+    table, about_intervals = _with_scored_intervals(table)
+    baselines = _baselines(config, models, table, study, split, columns)
+    targets = evaluate(table, metadata, columns, baselines)
     predictions = [target.predictions for target in targets]
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"table": config.table, "predictions": config.predictions},
-        split={"split": config.split or "none", "samples": subset},
+        split={"split": config.split or "none", "samples": targets[0].subset},
         targets=targets,
         around=None if study is None else surroundings(study.table, predictions),
         dropped={} if study is None else dropped_by_class(study, targets),
-        warnings=(*warnings, *about_intervals, *about_unlike),
+        warnings=(*warnings, *about_intervals),
     )
     with written(output, config) as new:
         write_predictions(new / "predictions.tsv", table)
         write_results(new, results)
     log.info("report: %s", output.folder / "report.html")
-
-
-def learning_curve(
-    table: TableLike,
-    metadata: MetadataLike,
-    metadata_column: str,
-    *,
-    group_column: str | None = None,
-    **options: OptionValue,
-) -> pd.DataFrame:
-    """Score the default model at shares of the training groups, as `aam train --learning-curve`.
-
-    Parameters
-    ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
-    metadata : DataFrame by sample id, or path
-    metadata_column : str
-        The target.
-    group_column : str, optional
-        Column of the groups (subjects) that are drawn; unset: single samples.
-    **options
-        Of `aam train`, such as ``cv``, ``classifier`` or ``rarefy_depth``.
-
-    Returns
-    -------
-    DataFrame
-        ``metric``, ``groups`` (mean number in training), ``draws``, and the metric as ``value``
-        with its 95 % limits ``low`` and ``high``. A last row of 0 draws is what twice as many
-        groups are expected to give, where `aam train` has a sentence about it.
-
-    Raises
-    ------
-    InputError
-        Bad options or inputs, no sample that is held out, or too few groups.
-
-    Examples
-    --------
-    >>> options = {"group_column": "subject", "rarefy_depth": 300, "members": ["presence"]}
-    >>> curve = aam.learning_curve("table.biom", "metadata.tsv", "ph", **options)
-    >>> curve["metric"].unique().tolist()
-    ['mae']
-    """
-    options |= {"metadata_column": (metadata_column,), "group_column": group_column}
-    where = "aam.learning_curve"
-    config = options_with(FineTuneConfig(), options, where, table=table, metadata=metadata)
-    folds = load_folds(config, inputs=inputs_of(config, table, metadata, (metadata_column,)))
-    curve = learning_curves(folds, [metadata_column])[metadata_column]
-    if curve is None:
-        raise InputError("aam.learning_curve: too few groups to draw shares of them")
-    rows = curve.points.assign(metric=curve.metric)
-    if curve.sentences(""):
-        groups = 2 * float(rows["groups"].iloc[-1])
-        expected = {"metric": curve.metric, "groups": groups, "draws": 0}
-        rows.loc[len(rows)] = {**expected, **vars(curve.expected(groups))}
-    return rows[["metric", "groups", "draws", "value", "low", "high"]]

@@ -27,6 +27,7 @@ from aam.errors import FINISHED, InputError, short, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.io.metadata import Metadata
 from aam.options import configured, not_none, to_dict
+from aam.predict.baselines import DEFAULT_FOLDS, has_strong_baselines, is_quick
 from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
 from aam.predict.estimator import Samples
 from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
@@ -50,13 +51,8 @@ log = logging.getLogger("aam")
 Training = Folds[FineTuneConfig]
 Pretraining = Folds[PretrainConfig]
 
-# Number of folds by default, and the smallest and the largest study that is cross-validated
-# (docs/prepare-data.md).
-DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
-MOST_FOLD_ROWS, MOST_CELLS = 1_500, 20_000_000
-
-# Samples up to which a report compares the model with strong baselines.
-MOST_BASELINE_ROWS = MOST_FOLD_ROWS
+# Least number of groups of a study that is cross-validated by default (docs/prepare-data.md).
+LEAST_GROUPS_FOR_FOLDS = 10
 
 
 def run_training(config: FineTuneConfig, report: bool = True) -> int:
@@ -253,24 +249,13 @@ def load_folds(
         study.require_sequences()
     study, splits = _learnable_splits(study, config.data, config.runtime.seed)
     config = with_kept_weights(config, study)
-    samples, asvs = study.table.shape
-    strong = _is_quick(config, samples, asvs, len(splits)) and samples <= MOST_BASELINE_ROWS
+    strong = has_strong_baselines(study, len(targets), len(splits))
     strong &= not in_memory and any(split.held_out for split in splits)
     decisions: Facts = {}
     if has_epochs:
         config, decisions = decide(config, study, device, world)
     epochs = config.train.epochs if has_epochs else 0
     return Folds(config, config.data, study, splits, device, world, decisions, epochs, strong)
-
-
-def _is_quick(config: FineTuneConfig, samples: int, asvs: int, folds: int) -> bool:
-    """Whether the folds and their strong baselines take about two minutes on two cores, or less.
-
-    That is up to five folds of `MOST_FOLD_ROWS` samples for each column to predict and `MOST_CELLS`
-    samples times ASVs, or more folds of fewer samples.
-    """
-    rows = samples * len(config.targets.metadata_column) * max(1.0, folds / DEFAULT_FOLDS)
-    return rows <= MOST_FOLD_ROWS and rows * asvs <= MOST_CELLS
 
 
 def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]) -> FineTuneConfig:
@@ -288,7 +273,7 @@ def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
         ids = [name for name, value in zip(ids, values, strict=True) if value is not None]
     total, asvs = _groups(data, metadata, ids), sum(len(x.feature_ids) for x in inputs.tables)
     groups = _groups(data, metadata, _learnable(config, metadata, ids))
-    if not _is_quick(config, len(ids), asvs, DEFAULT_FOLDS):
+    if not is_quick(len(ids), asvs, len(config.targets.metadata_column), DEFAULT_FOLDS):
         return config
     if total < LEAST_GROUPS_FOR_FOLDS or groups < DEFAULT_FOLDS:
         return config

@@ -46,8 +46,7 @@ class Evaluation:
     """The judgement of one target.
 
     `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples
-    and their metrics; `coverage` is that of conformal intervals; `subset` is what the samples were
-    to the model.
+    and their metrics; `coverage` is that of conformal intervals.
     """
 
     names: Names
@@ -57,7 +56,11 @@ class Evaluation:
     batches: Levels = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
     coverage: MetricIntervals = field(default_factory=dict)
-    subset: EvaluatedSubset = "held-out"
+
+    @property
+    def subset(self) -> EvaluatedSubset:
+        """What the judged samples were to the model."""
+        return self.complete.evaluated_as
 
     @property
     def key(self) -> str:
@@ -101,7 +104,6 @@ def evaluate_target(
     predictions: TargetPredictions,
     baselines: Sequence[Baseline] = (),
     *,
-    subset: EvaluatedSubset = "held-out",
     seed: int = 0,
     repeats: int = 1000,
 ) -> Evaluation:
@@ -114,13 +116,11 @@ def evaluate_target(
         Of N samples.
     baselines : sequence of Baseline
         With the same rows; samples that training has seen are not compared.
-    subset
-        As in `Evaluation`.
     seed, repeats : int
         Of the resampling.
     """
     fold, batch, by_level = predictions.fold, predictions.batch, intervals.metrics_by_level
-    rivals = () if subset == "training" else baselines
+    rivals = () if predictions.complete().evaluated_as == "training" else baselines
     return Evaluation(
         names=names,
         predictions=predictions,
@@ -129,7 +129,6 @@ def evaluate_target(
         batches={} if batch is None else by_level(predictions, batch, seed, repeats),
         comparisons=comparison.compare_with_baselines(predictions, rivals, seed, repeats),
         coverage=conformal_coverage(predictions, seed, repeats),
-        subset=subset,
     )
 
 
@@ -147,20 +146,18 @@ def evaluate(
     metadata: Metadata,
     columns: Columns,
     baselines: Mapping[str, Sequence[Baseline]],
-    *,
-    subset: EvaluatedSubset = "held-out",
-    new_cohort: bool = False,
 ) -> tuple[Evaluation, ...]:
     """Judge each target of a table of predictions.
 
-    `baselines` are given by target, with the rows of the table. In a `new_cohort` the median or
-    majority class of its own samples is a baseline too.
+    `baselines` are given by target, with the rows of the table. The median or majority class of the
+    samples themselves is a baseline too if they are of a new cohort, or if there is no other.
     """
     fold = "" if columns.fold in (None, FOLD_COLUMN) else str(columns.fold)
-    results = []
+    results, is_new = [], not {"new", "seen-group"}.isdisjoint(table.texts("subset"))
     for spec in table.specs:
         predictions = target_predictions(table, spec, metadata, columns)
-        rivals = [*baselines.get(spec.name, ()), *(own_guess(predictions) if new_cohort else ())]
+        rivals = [*baselines.get(spec.name, ())]
+        rivals += own_guess(predictions) if is_new or not rivals else []
         names = Names(spec.name, columns.batch or "batch", columns.group or "sample", fold)
-        results.append(evaluate_target(names, predictions, rivals, subset=subset))
+        results.append(evaluate_target(names, predictions, rivals))
     return tuple(results)

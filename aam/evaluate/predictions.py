@@ -5,20 +5,20 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from aam.config import RESERVED
 from aam.data.targets import TargetSpec
-from aam.errors import InputError, Problems, problem, shown
+from aam.errors import InputError, problem, reworded, shown
 from aam.evaluate.metrics import (
     Measure,
     by_fold,
@@ -27,35 +27,44 @@ from aam.evaluate.metrics import (
     weighted_regression_metrics,
 )
 from aam.files.atomic import write_text
-from aam.io.metadata import DECIMAL_COMMA, NUMBER, Metadata, read_cells
-from aam.io.missing import is_missing
-from aam.io.text import read_table_text, read_text
+from aam.io.metadata import Metadata
+from aam.io.text import read_text
 from aam.typing import Array, Bools
 
 # Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over models, limits
 # of the conformal interval.
 RAREFACTION_SD, MEMBER_SD, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd", "low", "high")
 
-# Columns of text, "" where nothing is known: the fold that held a sample out; what it was to the
-# model (train, validation, test, or calibration if it fitted the intervals); why it has no value.
+# Columns of text, which end every file: the fold that held a sample out, "" without folds; what the
+# sample was to the model, one of `SAMPLE_SUBSETS`, "" without a prediction; why it has no value.
 TEXT_COLUMNS = ("fold", "subset", "note")
 
-# Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from
-# the largest. Squares of numbers above the largest overflow.
-SHARE_ROUNDING, LARGEST_PREDICTION = 0.02, 1e38
+# Written where predictions are made. Limits were fitted on "calibration" samples, and no model has
+# seen "new" ones; evaluation finds those of a "seen-group".
+SampleSubset = Literal["train", "validation", "test", "calibration", "new", "seen-group"]
+SAMPLE_SUBSETS: tuple[SampleSubset, ...] = get_args(SampleSubset)
 
-# What a file of predictions must have, for messages.
-EXPECTED_COLUMNS = (
-    "the columns sample-id and one for each target, called as in the metadata; for a target with "
-    "classes also TARGET=CLASS, a probability for each"
+# What judged samples are called: the first of these that one of them is decides. Only "held-out"
+# ones took no part in learning or choosing anything.
+EvaluatedSubset = Literal["held-out", "validation", "training", "seen-group"]
+TAKEN_PART: dict[SampleSubset, EvaluatedSubset] = {
+    "train": "training",
+    "validation": "validation",
+    "seen-group": "seen-group",
+}
+
+# How far the probabilities of a sample, each written with seven digits, may be from a sum of 1, and
+# that of its label from the largest. Squares of numbers above the largest overflow.
+SHARE_ROUNDING, LARGEST_PREDICTION = 1e-4, 1e38
+
+WRITTEN = (
+    "predictions as aam writes them, with the columns sample-id, those of the targets, fold, "
+    "subset and note"
 )
+REMEDY = "pass such a file, unchanged, or predict anew with --model and --table"
+
 # A whole number as spreadsheets write it.
 WHOLE = re.compile(r"-?\d+\.0")
-NO_FINITE = re.compile("nan|[+-]?inf(inity)?", re.I)
-
-# What the samples of a report were to the model. Only "held-out" ones took no part in learning or
-# choosing anything.
-EvaluatedSubset = Literal["held-out", "validation", "training", "seen-group", "unknown"]
 
 # The truth of a sample whose class no training sample had: the model has no probability of it.
 UNKNOWN_CLASS = -2
@@ -209,8 +218,8 @@ def file_frame(table: PredictionTable) -> pd.DataFrame:
             labels = np.array(spec.labels, object)[shares.argmax(axis=1)]
             columns[spec.name] = np.where(np.isnan(shares).any(axis=1), "", labels)
         columns |= {name: table.frame[name] for name in _columns(spec) if name in table.frame}
-    kept = [name for name in TEXT_COLUMNS if name == "note" or any(table.frame[name])]
-    return pd.DataFrame(columns | {name: table.frame[name] for name in kept}, table.frame.index)
+    columns |= {name: table.frame[name] for name in TEXT_COLUMNS}
+    return pd.DataFrame(columns, table.frame.index)
 
 
 def write_predictions(path: Path, table: PredictionTable) -> None:
@@ -222,158 +231,103 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 def _cells(path: Path) -> pd.DataFrame:
     """The cells of a file as text, by sample id."""
-    table, body = read_table_text(read_text(path), path, EXPECTED_COLUMNS), dict[str, list[str]]()
-    faults = table.faults
-    for name, count in Counter(table.header).items():
-        if count > 1:
-            faults.add(f"column {name!r} occurs {count} times; leave it in once")
-    for line, (name, *cells) in table.rows():
-        if not name.strip():
-            faults.add("no sample id; name its sample, or leave it out", line)
-        elif name in body:
-            faults.add("a sample that stands there twice; leave it in once", line, repr(name))
-        body[name] = cells
-    faults.raise_if_any()
-    if not body:
-        raise InputError(f"{path}: no sample below the header; expected {EXPECTED_COLUMNS}")
-    ids = pd.Index(body, name="sample-id", dtype=object)
-    return pd.DataFrame([*body.values()], ids, table.header[1:], dtype=object)
+    lines = csv.reader(io.StringIO(read_text(path), newline=""), dialect="excel-tab", strict=True)
+    with reworded((csv.Error,), f"{path}: expected {WRITTEN}"):
+        header, *rows = [row for row in lines if row] or [[]]
+    names = header[1:]
+    if header[:1] != ["sample-id"] or tuple(names[-3:]) != TEXT_COLUMNS or len(names) < 4:
+        raise InputError(problem(path, f"has the columns {shown(header)}", WRITTEN, REMEDY))
+    ids = [row[0] for row in rows if len(row) == len(header)]
+    if len(ids) < len(rows) or not rows:
+        fault = f"{len(rows) - len(ids)} of {len(rows)} rows have not {len(header)} cells"
+        raise InputError(problem(path, fault, WRITTEN, REMEDY))
+    counts = Counter([*names, *ids])
+    if wrong := [name for name, count in counts.items() if count > 1 or not name]:
+        raise InputError(problem(path, f"{shown(wrong)} twice or empty", WRITTEN, REMEDY))
+    index = pd.Index(ids, name="sample-id", dtype=object)
+    return pd.DataFrame([row[1:] for row in rows], index, names, dtype=object)
 
 
-def _specs(path: Path, header: Sequence[str]) -> tuple[TargetSpec, ...]:
-    """The targets of a file with such columns."""
-    derived, labels = set[str](RESERVED), dict[str, list[str]]()
-    for name in header:
-        target, _, suffix = name.rpartition(".")
-        limits = {f"{target}.{LOW}", f"{target}.{HIGH}"}
-        if target in header and (suffix in SUFFIXES[:2] or name in limits <= set(header)):
-            derived.add(name)
-        # Target and label may both hold "=": the target is the shortest column that begins the
-        # name.
-        if targets := [other for other in header if name.startswith(f"{other}=")]:
-            target = min(targets, key=len)
-            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
-            derived.add(name)
-    names = [name for name in header if name not in derived]
-    if not names:
-        classes = {name.partition("=")[0] for name in header if "=" in name}
-        hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
-        columns = f"{shown(['sample-id', *header])}{hint}"
-        raise InputError(f"{path}: no target column next to {columns}; expected {EXPECTED_COLUMNS}")
-    return tuple(
-        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
-        for name in names
-    )
+def _specs(columns: Sequence[str]) -> tuple[TargetSpec, ...]:
+    """The targets of the columns of a file: each stands before what is derived from it."""
+    specs, rest = list[TargetSpec](), [*columns]
+    while rest:
+        name, labels = rest.pop(0), list[str]()
+        while rest and rest[0].startswith(f"{name}="):
+            labels.append(rest.pop(0).removeprefix(f"{name}="))
+        specs.append(TargetSpec(name, "class" if labels else "numeric", tuple(labels)))
+        while not labels and rest and rest[0] in _columns(specs[-1]):
+            del rest[0]
+    return tuple(specs)
 
 
-def _numbers(cells: Iterable[str], where: str, name: str, is_target: bool) -> Array:
-    """Return the numbers of a column, NaN where missing, and infinite ones, which are refused
-    later; `InputError`: text among them.
-    """
-    texts = [cell.strip() for cell in cells]
-    values = ["nan" if is_missing(text) else text for text in texts]
-    wrong = [text for text in values if not (NUMBER.fullmatch(text) or NO_FINITE.fullmatch(text))]
-    if not wrong:
-        return np.array(values, np.float64)
-    fault, remedy = "text where numbers belong", "correct it"
-    if all(map(DECIMAL_COMMA.fullmatch, wrong)):
-        fault, remedy = "numbers with decimal commas", "pass --decimal ,"
-    elif is_target:
-        remedy += f"; if it has classes, add a probability for each: {name}=CLASS"
-        remedy += "; if it is no target, remove the column"
-    text = f"column {name!r} holds {fault}: {shown(dict.fromkeys(wrong), 3)}"
-    raise InputError(problem(where, text, remedy=remedy))
+def read_predictions(path: Path) -> PredictionTable:
+    """Read what `write_predictions` wrote.
 
-
-def read_predictions(path: Path, decimal: str = ".") -> PredictionTable:
-    """Read what `write_predictions` wrote, perhaps with another `decimal` mark.
-
-    Raises `InputError` if columns or numbers cannot be read, or cannot be predictions: infinite
-    values, no probabilities, exchanged limits. Missing values are those of metadata.
+    Raises
+    ------
+    InputError
+        Another file, or cells that `write_predictions` does not write: all of them are named.
     """
     cells = _cells(path)
-    specs, problems = _specs(path, list(cells)), Problems()
-    frame = cells[[name for name in TEXT_COLUMNS if name in cells]].reindex(
-        columns=TEXT_COLUMNS, fill_value=""
-    )
-    targets = {spec.name for spec in specs}
+    specs = _specs([*cells][: -len(TEXT_COLUMNS)])
+    frame, faults = cells[[*TEXT_COLUMNS]].copy(), dict[str, Bools]()
     for name in (name for spec in specs for name in _columns(spec) if name in cells):
-        with problems.collected():
-            column = read_cells(cells[name], decimal)
-            frame[name] = _numbers(column, str(path), name, name in targets)
-    problems.raise_if_any()
+        frame[name] = pd.to_numeric(cells[name], errors="coerce").astype(np.float64)
+        is_number = np.abs(frame[name]) <= LARGEST_PREDICTION
+        faults[f"column {name!r}: no number"] = ((cells[name] != "") & ~is_number).to_numpy()
     table = PredictionTable(specs, frame)
     for spec in specs:
-        for fault, rows in _impossible(table, spec, cells).items():
-            if rows.any():
-                ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
-                where = f"{path}: {rows.sum()} of {len(rows)} samples ({ids})"
-                problems.add(f"{where} have {fault} in {spec.name!r}; correct them")
-    problems.raise_if_any()
+        faults |= _impossible(table, spec, cells)
+    faults |= _unknown_subsets(table)
+    problems = list[str]()
+    for fault, rows in faults.items():
+        if rows.any():
+            ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
+            text = f"{fault}, in {rows.sum()} of {len(rows)} samples ({ids})"
+            problems.append(problem(path, text, remedy=REMEDY))
+    if problems:
+        raise InputError(*problems)
     return table
 
 
-def check_targets(path: Path, table: PredictionTable, metadata: Metadata) -> None:
-    """Refuse targets of a file that the metadata lack: columns that belong to a target without a
-    column of its own, and others.
-    """
-    derived, problems = dict[str, list[str]](), Problems()
-    for name in (spec.name for spec in table.specs if spec.name not in metadata.columns):
-        parts = name.split("=")
-        sources = ["=".join(parts[:number]) for number in range(1, len(parts))]
-        sources += [name.removesuffix(f".{end}") for end in SUFFIXES if name.endswith(f".{end}")]
-        if source := next((column for column in sources if column in metadata.columns), ""):
-            derived.setdefault(source, []).append(name)
-        else:
-            with problems.collected():
-                metadata.require([name])
-            problems.add(problem(path, f"remove column {name!r} if it is no target"))
-    for source, names in derived.items():
-        remedy = "copy it from predictions.tsv of the run"
-        fault = f"column {source!r} is missing next to {shown(names)}"
-        problems.add(problem(path, fault, remedy=remedy))
-    problems.raise_if_any()
-
-
-def is_written(path: Path, targets: Collection[str]) -> bool:
-    """Return whether a file is one of `aam predict`: its columns are those of `write_predictions`
-    without folds, and its targets are `targets`, or classes, or have a column of their own kind.
-    """
+def is_written(path: Path) -> bool:
+    """Return whether a file is one of `aam predict`: a file of predictions without folds."""
     with contextlib.suppress(InputError):
-        header = read_text(path).partition("\n")[0].split("\t")
-        table = read_predictions(path)
-        has_columns = all(
-            spec.labels or spec.name in targets or len(set(_columns(spec)) & set(table.frame)) > 1
-            for spec in table.specs
-        )
-        is_whole = header[0] == "sample-id" and header[-1] == "note"
-        return is_whole and has_columns and not any(table.texts("fold"))
+        return not any(read_predictions(path).texts("fold"))
     return False
+
+
+def _unknown_subsets(table: PredictionTable) -> dict[str, Bools]:
+    """Samples, bool [N], whose subset or fold aam does not write."""
+    is_predicted = np.any([has_prediction(table.predicted(x.name)) for x in table.specs], axis=0)
+    subset, has_fold = table.frame["subset"], (table.frame["fold"] != "").to_numpy()
+    is_known = subset.isin(SAMPLE_SUBSETS).to_numpy()
+    expected = f"column 'subset': none of {', '.join(SAMPLE_SUBSETS)}"
+    part = is_predicted & ~has_fold & (subset == "test").to_numpy()
+    return {
+        expected: ~is_known & (is_predicted | (subset != "").to_numpy()),
+        "column 'fold': no value, though other samples have one": part & has_fold.any(),
+    }
 
 
 def _impossible(table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame) -> dict[str, Bools]:
     """Samples with each problem, bool [N], in the predictions of a target."""
-    values = table.predicted(spec.name)
+    values, where = table.predicted(spec.name), f"column {spec.name!r}"
     if not spec.labels:
         limits = table.limits(spec.name)
         low, high = (values, values) if limits is None else limits.T
-        return {
-            "an infinite prediction": np.isinf(values),
-            f"a prediction above {LARGEST_PREDICTION:g}": np.isfinite(values)
-            & (np.abs(values) > LARGEST_PREDICTION),
-            "a lower limit above the upper one": low > high,
-        }
-    has_values = np.isfinite(values).all(axis=1)
+        return {f"{where}: a lower limit above the upper one": low > high}
     outside = (values < -SHARE_ROUNDING) | (values > 1 + SHARE_ROUNDING)
     no_shares = outside.any(axis=1) | (np.abs(values.sum(axis=1) - 1) > SHARE_ROUNDING)
-    has_label = (cells[spec.name] != "").to_numpy()
     column = pd.Index(spec.labels).get_indexer(cells[spec.name])
     label_share = values[np.arange(len(column)), column]
     disagrees = (column < 0) | (label_share < values.max(axis=1) - SHARE_ROUNDING)
+    has_values = np.isfinite(values).all(axis=1)
     return {
-        "probabilities that are no numbers from 0 to 1 with a sum of 1": has_values & no_shares,
-        "a label that has not the largest probability": has_values & has_label & disagrees,
-        "infinite probabilities": np.isinf(values).any(axis=1),
+        f"{where}: probabilities that are no numbers from 0 to 1 with a sum of 1": has_values
+        & no_shares,
+        f"{where}: a label that has not the largest probability": has_values & disagrees,
     }
 
 
@@ -395,6 +349,8 @@ class TargetPredictions:
         The fold that held each sample out; its group (subject); its batch (study, run, plate).
     limits : float [N, 2], optional
         Limits of the conformal intervals, NaN = none.
+    subset : array [N], optional
+        What each sample was to the model, one of `SAMPLE_SUBSETS`; unset: "test".
     """
 
     sample_ids: tuple[str, ...]
@@ -405,12 +361,26 @@ class TargetPredictions:
     groups: Array | None = None
     batch: Array | None = None
     limits: Array | None = None
+    subset: Array | None = None
 
     @property
     def measure(self) -> Measure:
         """The metrics of this kind of target, ranking metrics inside each fold."""
         of_classes, of_numbers = weighted_classification_metrics, weighted_regression_metrics
         return by_fold(of_classes if self.labels else of_numbers, self.fold)
+
+    @property
+    def evaluated_as(self) -> EvaluatedSubset:
+        """What the samples are called as a whole."""
+        kinds = {*()} if self.subset is None else {*self.subset.tolist()}
+        return next((name for kind, name in TAKEN_PART.items() if kind in kinds), "held-out")
+
+    @property
+    def count_that_decides(self) -> int:
+        """Number of samples for which all are called so."""
+        if self.subset is None or self.evaluated_as == "held-out":
+            return len(self.truth)
+        return sum(TAKEN_PART.get(kind) == self.evaluated_as for kind in self.subset.tolist())
 
     @property
     def cross_validated(self) -> bool:
@@ -536,4 +506,5 @@ def target_predictions(
         groups=group_values(metadata, columns.group, ids),
         batch=column_values(metadata, columns.batch, ids),
         limits=table.limits(spec.name),
+        subset=np.array(table.texts("subset"), object),
     )

@@ -43,7 +43,6 @@ CAUTION: dict[EvaluatedSubset, str] = {
     "seen-group": (
         "Training has seen other samples of these groups: the metrics are too good for new groups."
     ),
-    "unknown": "If training has seen these samples, which is not known, the metrics are too good.",
 }
 
 # A caution names the class if at least this share of at least this number of samples is predicted

@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
+from aam.config import PREDICTION_PASSES
 from aam.data.loader import distances_of
 from aam.data.rarefaction import rarefied_richness
 from aam.data.splits import Split
@@ -27,13 +28,15 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate import comparison, predictions
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.predictions import Columns, PredictionTable
+from aam.evaluate.predictions import Columns, PredictionTable, combined
 from aam.io.metadata import Metadata
-from aam.options import not_none
+from aam.options import RuntimeConfig, not_none
 from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS
 from aam.predict.column_estimators import LevelMedian, LevelShares, Ordered
 from aam.predict.estimator import CountsEstimator, Samples
 from aam.predict.out_of_fold import Fold, Pairwise, folds_of, out_of_fold
+from aam.predict.prediction import predict_rows
+from aam.predict.saved_model import SavedModel
 from aam.typing import Array, Floats
 
 log = logging.getLogger("aam")
@@ -49,6 +52,11 @@ FIELD_DEFAULT = "random forest on counts, as q2-sample-classifier"
 # Distances between more samples would fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
 NEIGHBOUR_COUNT = 10
+
+# Folds by default; the size of a study that is cross-validated by default; and the number of
+# samples up to which a report compares the model with strong baselines.
+DEFAULT_FOLDS, MOST_FOLD_ROWS, MOST_CELLS = 5, 1_500, 20_000_000
+MOST_BASELINE_ROWS = MOST_FOLD_ROWS
 
 # Trees of the forest on a few columns.
 TREES = 100
@@ -272,6 +280,22 @@ def strong_baselines(
     return tuple(baselines)
 
 
+def is_quick(samples: int, asvs: int, targets: int, folds: int) -> bool:
+    """Whether folds and strong baselines of a study take about two minutes on two cores, or less.
+
+    That is up to five folds of `MOST_FOLD_ROWS` samples for each target and `MOST_CELLS` samples
+    times ASVs, or more folds of fewer samples.
+    """
+    rows = samples * targets * max(1.0, folds / DEFAULT_FOLDS)
+    return rows <= MOST_FOLD_ROWS and rows * asvs <= MOST_CELLS
+
+
+def has_strong_baselines(study: Study, targets: int, folds: int) -> bool:
+    """Whether a report compares predictions of a study with strong baselines."""
+    samples, asvs = study.table.shape
+    return samples <= MOST_BASELINE_ROWS and is_quick(samples, asvs, targets, folds)
+
+
 # --- the baselines of a study -------------------------------------------------------------------
 
 
@@ -317,6 +341,30 @@ def baselines_of(
     if strong:
         baselines += strong_baselines(task, study, passes, in_blend, spec.name)
     return not_none(task.samples).sample_ids, baselines
+
+
+def alone_in_blend(
+    models: Sequence[SavedModel],
+    study: Study,
+    sample_ids: Sequence[str],
+    runtime: RuntimeConfig,
+    passes: int = PREDICTION_PASSES,
+    **place: Any,
+) -> dict[str, PredictionTable]:
+    """Predictions of the members that are baselines when they predict alone, by baseline.
+
+    `place` is fold and studies of the samples, as in `predict_rows`.
+    """
+    return {
+        baseline: combined(
+            [
+                predict_rows(x.only(name), study, sample_ids, runtime, passes, **place)
+                for x in models
+            ]
+        )
+        for baseline, name in IN_BLEND.items()
+        if all(name in saved.members for saved in models)
+    }
 
 
 def baselines_by_target(

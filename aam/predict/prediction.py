@@ -23,6 +23,7 @@ from aam.evaluate.predictions import (
     TEXT_COLUMNS,
     Columns,
     PredictionTable,
+    SampleSubset,
     combined,
     joined,
     make_predictions,
@@ -52,15 +53,14 @@ def predict_samples(
     passes: int,
     runtime: RuntimeConfig,
     new_study: bool = False,
-    unlike: Mapping[str, str] | None = None,
     predict_unlike: bool = False,
 ) -> PredictionTable:
     """Return one row per sample of the file, the mean of all models; one below the depth, or with
     more than `MOST_UNSEEN` unknown reads, is empty and says why.
 
-    With `new_study` the samples are read relative to their own mean. Samples `unlike` training,
-    which are computed where they are not given, get no interval. With `predict_unlike` samples of
-    unknown reads are predicted, and one `UnlikeTrainingWarning` is issued.
+    With `new_study` the samples are read relative to their own mean. Samples unlike training get no
+    interval. With `predict_unlike` samples of unknown reads are predicted, and one
+    `UnlikeTrainingWarning` is issued.
     """
     if not models[0].targets.specs:
         raise InputError(
@@ -82,7 +82,7 @@ def predict_samples(
     reads = dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= reads
     if any(table.limits(spec.name) is not None for spec in table.specs):
-        unlike = unlike_training(models[0], study) if unlike is None else unlike
+        unlike = unlike_training(models[0], study)
         table = without_limits(table, unlike)
         for name, reason in unlike.items():
             notes[name] = "; ".join(filter(None, (notes.get(name), f"{NO_INTERVAL}{reason}")))
@@ -99,12 +99,12 @@ def predict_samples(
     for name, depth in study.selection.dropped.items():
         notes[name] = f"{depth} reads, below the model's depth of {study.depth}"
     notes |= dict.fromkeys(study.selection.excluded, "left out by --exclude")
-    subsets = dict[str, str]()
+    subsets: dict[str, SampleSubset] = dict.fromkeys(ids, "new")
     for saved in models:
         subsets |= dict.fromkeys(saved.notes.get("interval_samples", ()), "calibration")
     for saved in models:
         subsets |= dict.fromkeys(samples_with_labels(saved), "train")
-    table = table.with_columns({"subset": [subsets.get(name, "") for name in table.sample_ids]})
+    table = table.with_columns({"subset": [subsets[name] for name in ids]})
     return table.with_rows(study.selection.file_samples, notes)
 
 

@@ -57,7 +57,6 @@ SUBSET_WORDS = {
     "validation": "of early stopping",
     "training": "of training",
     "seen-group": "of groups that training has seen",
-    "unknown": "held out or not, which is not recorded",
 }
 
 # What no run can know.

@@ -26,7 +26,6 @@ SUBSET_TITLES: dict[EvaluatedSubset, tuple[str, str]] = {
     "validation": ("Validation metrics (not held out)", "validation samples (not held out)"),
     "training": ("Metrics of samples seen in training", "samples seen in training"),
     "seen-group": ("Metrics of groups seen in training", "samples of groups seen in training"),
-    "unknown": ("Metrics (held out or not is unknown)", "samples (held out or not is unknown)"),
 }
 
 
@@ -108,4 +107,7 @@ def judged_samples(result: Evaluation) -> str:
     if not size:
         return f"No sample has both a value of {names.target} and a prediction."
     groups = "" if complete.groups is None else f" of {complete.group_count} {names.group}"
-    return f"{size} {SUBSET_TITLES[result.subset][1]}{groups}."
+    words, part = SUBSET_TITLES[result.subset][1], complete.count_that_decides
+    if part < size:
+        return f"{size} samples{groups}, among them {part} {words}."
+    return f"{size} {words}{groups}."

@@ -17,17 +17,11 @@ from aam.data.study import Study, lost_classes
 from aam.data.targets import fit_targets, left_out_in_words
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation, evaluate
-from aam.evaluate.predictions import (
-    Columns,
-    EvaluatedSubset,
-    PredictionTable,
-    joined,
-    write_predictions,
-)
+from aam.evaluate.predictions import Columns, PredictionTable, joined, write_predictions
 from aam.files.atomic import relative_to_cwd
 from aam.options import to_dict
 from aam.predict.audit import Audit, make_audit
-from aam.predict.baselines import IN_BLEND, baselines_by_target, make_task
+from aam.predict.baselines import alone_in_blend, baselines_by_target, make_task
 from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, in_words, with_property
 from aam.predict.folds import Folds
 from aam.predict.learning_curve import LearningCurve, learning_curve
@@ -71,15 +65,16 @@ class TrainingReport:
         self.transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if not ids or split not in prepared.splits:
             return
-        of = (study, ids, config.runtime, PREDICTION_PASSES, split.test_fold)
-        studies = study.column(config.data.study_column, ids)
-        for baseline, learner in IN_BLEND.items() if prepared.strong_baselines else ():
-            if learner in saved.members:
-                predicted = predict_rows(saved.only(learner), *of, studies=studies)
+        place: dict[str, Any] = {"fold": split.test_fold}
+        place["studies"] = study.column(config.data.study_column, ids)
+        if prepared.strong_baselines:
+            alone = alone_in_blend([saved], study, ids, config.runtime, **place)
+            for baseline, predicted in alone.items():
                 self.in_blend.setdefault(baseline, []).append(predicted)
         # Vectors are computed once for all folds that share a frozen encoder.
         encoded = prepared.encoded if config.targets.freeze_base else None
-        self.held_out.append(predict_rows(saved, *of, encoded, studies))
+        inputs = saved, study, ids, config.runtime, PREDICTION_PASSES
+        self.held_out.append(predict_rows(*inputs, encoded=encoded, **place))
 
     def write(self, unjudged: str = "") -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json; `unjudged` says why no
@@ -169,11 +164,10 @@ class TrainingReport:
                 "(validation); --cv or --test-size hold others out"
             )
         write_predictions(self.path / "predictions.tsv", table)
-        subset: EvaluatedSubset = "held-out" if tested else "validation"
         in_blend = {name: joined(tables) for name, tables in self.in_blend.items()}
         strong = prepared.strong_baselines
         baselines = baselines_by_target(table, study, splits, columns, strong, in_blend)
-        return evaluate(table, study.metadata, columns, baselines, subset=subset)
+        return evaluate(table, study.metadata, columns, baselines)
 
 
 def learning_curves(

@@ -37,4 +37,4 @@ def _quick(quick_baselines: None) -> None:
 @pytest.fixture
 def strong_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports as users get them."""
-    monkeypatch.setattr("aam.api.training.MOST_BASELINE_ROWS", 1_500)
+    monkeypatch.setattr("aam.predict.baselines.MOST_BASELINE_ROWS", 1_500)

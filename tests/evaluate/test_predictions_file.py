@@ -9,13 +9,13 @@ import pytest
 
 from aam.data.targets import TargetSpec
 from aam.evaluate.predictions import (
-    check_targets,
+    SAMPLE_SUBSETS,
+    is_written,
     make_predictions,
     name_problems,
     read_predictions,
     write_predictions,
 )
-from aam.io.metadata import read_metadata
 from tests.evaluate.conftest import AGE, READS, SITE, assert_same, table
 from tests.refusals import refusal
 
@@ -24,12 +24,14 @@ def test_the_columns_of_the_file(tmp_path):
     shares = np.array([[0.25, 0.625, 0.125], [math.nan] * 3])
     values = {"age": np.array([31.25, math.nan]), "site": shares}
     spread, notes = {"age": np.array([0.5, math.nan])}, ("", "12 reads, fewer than 40")
-    written = make_predictions(("a", "b"), (AGE, SITE), values, spread, note=notes)
+    written = make_predictions(
+        ("a", "b"), (AGE, SITE), values, spread, note=notes, subset=("new", "")
+    )
     write_predictions(tmp_path / "p.tsv", written)
     assert (tmp_path / "p.tsv").read_bytes().decode() == (
-        "sample-id\tage\tage.rarefaction-sd\tsite\tsite=gut\tsite=oral\tsite=skin\tnote\n"
-        "a\t31.25\t0.5\toral\t0.25\t0.625\t0.125\t\n"
-        "b\t\t\t\t\t\t\t12 reads, fewer than 40\n"
+        "sample-id\tage\tage.rarefaction-sd\tsite\tsite=gut\tsite=oral\tsite=skin\tfold\tsubset\tnote\n"
+        "a\t31.25\t0.5\toral\t0.25\t0.625\t0.125\t\tnew\t\n"
+        "b\t\t\t\t\t\t\t\t\t12 reads, fewer than 40\n"
     )
     assert_same(read_predictions(tmp_path / "p.tsv"), written)
 
@@ -43,7 +45,7 @@ def test_names_may_hold_anything(tmp_path):
     ids = ("0012", 'q"t', "with blank", "Ünï", "tab\tbed")
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 5)
     values = {"pH (1:5, H₂O)": np.arange(5.0), "b": np.full(5, -1e-9), "a=b": weights}
-    written = make_predictions(ids, specs, values)
+    written = make_predictions(ids, specs, values, subset="test")
     write_predictions(tmp_path / "p.tsv", written)
     assert_same(read_predictions(tmp_path / "p.tsv"), written)
 
@@ -51,7 +53,7 @@ def test_names_may_hold_anything(tmp_path):
 def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
     written = table(folds=("0", "1"), notes=("", "why"), specs=(SITE, READS, AGE))
     written = written.with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
-    more = {"age.member-sd": np.array([0.5, 0.25]), "subset": ("train", "")}
+    more = {"age.member-sd": np.array([0.5, 0.25]), "subset": ("train", "new")}
     written = written.with_columns(more)
     write_predictions(tmp_path / "p.tsv", written)
     header = (tmp_path / "p.tsv").read_text().splitlines()[0].split("\t")
@@ -59,10 +61,10 @@ def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
     assert header[-8:] == [*of_age, "fold", "subset", "note"]
     read = read_predictions(tmp_path / "p.tsv")
     assert_same(read, written)
-    assert read.texts("subset") == ("train", "")
+    assert read.texts("subset") == ("train", "new")
     moved = written.with_rows(["007", "new"], {})
     np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
-    assert (moved.texts("subset"), moved.texts("fold")) == (("", ""), ("1", ""))
+    assert (moved.texts("subset"), moved.texts("fold")) == (("new", ""), ("1", ""))
     assert table().limits("age") is None
 
 
@@ -73,95 +75,73 @@ def test_a_target_named_like_a_derived_column_is_refused():
     assert name_problems((TargetSpec("ph.low", "numeric"), TargetSpec("b", "numeric"))) == []
 
 
-CLASSES = "sample-id\tsite\tsite=a\tsite=b\n"
+END = "\tfold\tsubset\tnote\n"
+PH, SITES = f"sample-id\tph{END}", f"sample-id\tsite\tsite=a\tsite=b{END}"
+
+
+def test_every_subset_that_aam_writes_is_read(tmp_path):
+    rows = [f"s{at}\t1\t\t{subset}\t\n" for at, subset in enumerate(SAMPLE_SUBSETS)]
+    (tmp_path / "p.tsv").write_text(PH + "".join(rows) + "empty\t\t\t\tfew reads\n")
+    read = read_predictions(tmp_path / "p.tsv")
+    assert read.texts("subset") == (*SAMPLE_SUBSETS, "")
+    assert is_written(tmp_path / "p.tsv")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "empty or nothing but comments, expected the columns sample-id and one for each"),
-        ("height\tage\na\t1\n", "line 1 begins with 'height' (cells separated by tabs), expected"),
-        ("sample-id\tage\na\t1\t2\n", "header: column 3 has values and no name"),
-        ("sample-id\tage\na\t1\t2\nb\t1\n", "line 2 (3 cells): more cells than the 2"),
-        ("sample-id\tage\na\t1\nb\n", "line 3 (1 cells): fewer cells than the 2"),
-        ("sample-id\tage\n\t1\n", "line 2: no sample id"),
-        ("sample-id\tage\n", "no sample below the header"),
-        (
-            "sample-id\tage\na\t1\na\t2\n",
-            "line 3 ('a'): a sample that stands there twice; leave it in once",
+        ("", "has the columns , expected predictions as aam writes them"),
+        ("height\tage\na\t1\n", "has the columns 'height', 'age', expected predictions as aam"),
+        # What other programs, or an aam of before, wrote, and what spreadsheets make of ours.
+        ("sample-id\tph\na\t1\n", "has the columns 'sample-id', 'ph', expected"),
+        ("sample-id\tph\tnote\na\t1\t\n", "'ph', 'note', expected"),
+        (f"sample-id{END}a\t\ttest\t\n", "has the columns 'sample-id', 'fold', 'subset', 'note'"),
+        (f"id\tph{END}a\t7\t\ttest\t\n", "has the columns 'id', 'ph',"),
+        ("sample-id,ph,fold,subset,note\na,7,,test,\n", "has the columns 'sample-id,ph,fold,"),
+        (PH.replace("subset", "side") + "a\t7\t\ttest\t\n", "'side', 'note', expected"),
+        (PH + "a\t7\t\ttest\nb\t7\t\ttest\t\n", "1 of 2 rows have not 5 cells"),
+        (PH + "a\t7\t\ttest\t\t\n", "1 of 1 rows have not 5 cells"),
+        (PH, "0 of 0 rows have not 5 cells"),
+        (PH + "\t7\t\ttest\t\n", "'' twice or empty"),
+        (PH + "a\t7\t\ttest\t\n" * 2, "'a' twice or empty"),
+        (f"sample-id\tph\tph{END}a\t1\t2\t\ttest\t\n", "'ph' twice or empty"),
+        (PH + 'a\t"7\t\ttest\t\n', "expected predictions as aam writes them"),
+        *(
+            (f"{PH}a\t{cell}\t\ttest\t\n", "column 'ph': no number, in 1 of 1 samples ('a')")
+            for cell in ("old", "2_5", "2,5", "٣", "inf", "-inf", "-1e300", "1e400", "N/A")
         ),
-        ("sample-id\tage\tage\na\t1\t2\n", "column 'age' occurs 2 times; leave it in once"),
-        ("sample-id\tnote\na\tx\n", "no target column"),
-        (
-            "sample-id\tage\na\told\n",
-            "'age' holds text where numbers belong: 'old'; correct it; if",
-        ),
-        ("sample-id\tage\nx\t1\na\t2_5\n", "'age' holds text where numbers belong: '2_5'"),
-        ("sample-id\tage\na\t٣\n", "'age' holds text where numbers belong: '٣'"),
-        ("sample-id\tage\na\t2,5\n", "decimal commas: '2,5'; pass --decimal ,"),
-        ("sample-id\tsite\tsite=gut\na\tgut\tmuch\n", "'site=gut' holds text"),
-        ("sample-id\tage\tage.rarefaction-sd\na\t1\tx\n", "'age.rarefaction-sd' holds text"),
-        # What no model predicts was evaluated or, where infinite, left out.
-        ("sample-id\tph\na\t7\nb\tinf\nc\t-inf\n", "2 of 3 samples ('b', 'c') have an infinite"),
-        ("sample-id\tph\na\t-1e300\n", "have a prediction above 1e+38 in 'ph'; correct them"),
-        ("sample-id\tph\tph.low\tph.high\na\t7\t8\t6\n", "a lower limit above the upper one"),
-        (f"{CLASSES}s\ta\t0.9\t0.9\n", "1 of 1 samples ('s') have probabilities that are no"),
-        (f"{CLASSES}s\ta\t1.5\t-0.5\n", "have probabilities that are no numbers from 0 to 1"),
-        (f"{CLASSES}s\tb\t0.9\t0.1\n", "have a label that has not the largest probability"),
-        (f"{CLASSES}s\tc\t0.9\t0.1\n", "have a label that has not the largest probability"),
-        (f"{CLASSES}s\ta\tinf\t0.1\n", "have infinite probabilities in 'site'"),
+        (f"sample-id\tph\tph.low\tph.high{END}a\t7\t8\t6\t\ttest\t\n", "a lower limit above"),
+        (f"sample-id\tph\tph.low\tph.high{END}a\t7\tx\t6\t\ttest\t\n", "'ph.low': no number"),
+        (f"{SITES}s\ta\t0.9\t0.9\t\ttest\t\n", "probabilities that are no numbers from 0 to 1"),
+        (f"{SITES}s\ta\t1.5\t-0.5\t\ttest\t\n", "probabilities that are no numbers from 0 to 1"),
+        (f"{SITES}s\tb\t0.9\t0.1\t\ttest\t\n", "a label that has not the largest probability"),
+        (f"{SITES}s\tc\t0.9\t0.1\t\ttest\t\n", "a label that has not the largest probability"),
+        (f"{SITES}s\ta\tinf\t0.1\t\ttest\t\n", "column 'site=a': no number"),
+        # What the samples were to the model is written by aam, and may not be left out.
+        (PH + "a\t7\t\t\t\n", "column 'subset': none of train, validation, test, calibration, new"),
+        (PH + "a\t7\t\theld-out\t\n", "column 'subset': none of train"),
+        (PH + "a\t\t\tTest\t\n", "column 'subset': none of train"),
+        (PH + "a\t7\t0\ttest\t\nb\t7\t\ttest\t\n", "'fold': no value, though other samples"),
     ],
 )
-def test_bad_files(tmp_path, text: str, message: str):
+def test_what_aam_did_not_write_is_refused(tmp_path, text: str, message: str):
     path = tmp_path / "p.tsv"
     path.write_text(text)
     found = refusal(read_predictions, path)
     assert message in found
     assert str(path) in found
+    assert not is_written(path)
+
+
+def test_all_faults_of_a_file_are_in_one_message(tmp_path):
+    path = tmp_path / "p.tsv"
+    path.write_text(SITES + "a\tb\t0.9\t0.1\t\tx\t\nb\ta\tz\t0.1\t\ttest\t\n")
+    found = refusal(read_predictions, path)
+    for part in ("'site=a': no number", "largest probability", "column 'subset'", "--model and"):
+        assert part in found
 
 
 def test_unreadable_files(tmp_path):
     (tmp_path / "latin.tsv").write_bytes("sample-id\tage\nü\t1\n".encode("latin-1"))
     for path in (tmp_path / "latin.tsv", tmp_path / "nowhere.tsv", tmp_path):
         assert str(path) in refusal(read_predictions, path)
-
-
-def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path):
-    (tmp_path / "p.csv").write_bytes('\ufeffid,age,note\r\na,1.5,"x, y",,\r\n,,\r\n'.encode())
-    read = read_predictions(tmp_path / "p.csv")
-    assert (read.sample_ids, read.texts("note"), *read.predicted("age")) == (("a",), ("x, y",), 1.5)
-
-
-def test_decimal_commas_and_missing_values_are_those_of_metadata(tmp_path):
-    text = "sample-id\tph\tsite\tsite=a\tsite=b\ns0\t6,5\ta\t0,75\t0,25\ns1\t#N/A\t\tNA\t-\n"
-    (tmp_path / "p.tsv").write_text(text)
-    table = read_predictions(tmp_path / "p.tsv", ",")
-    np.testing.assert_array_equal(table.predicted("ph"), [6.5, math.nan])
-    np.testing.assert_array_equal(table.predicted("site"), [[0.75, 0.25], [math.nan] * 2])
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("ph.member-sd", ["p.tsv: column 'ph' is missing next to 'ph.member-sd'"]),
-        ("age ph.low ph.high", ["p.tsv: column 'ph' is missing next to 'ph.low', 'ph.high'"]),
-        ("si=te=a si=te=b", ["p.tsv: column 'si=te' is missing next to 'si=te=a', 'si=te=b'"]),
-        ("age Ph", ["Did you mean 'ph'", "p.tsv: remove column 'Ph' if it is no target"]),
-    ],
-)
-def test_columns_that_are_no_targets_are_named(tmp_path, header, expected):
-    (tmp_path / "m.tsv").write_text("sample-id\tage\tph\tsi=te\ns1\t3\t7\ta\n")
-    names = header.split()
-    rows = [["sample-id", *names], ["s1", *["0.5"] * len(names)]]
-    (tmp_path / "p.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    table = read_predictions(tmp_path / "p.tsv")
-    metadata = read_metadata(tmp_path / "m.tsv")
-    message = refusal(check_targets, tmp_path / "p.tsv", table, metadata)
-    assert all(text in message for text in expected)
-
-
-def test_missing_values_and_few_digits_are_accepted(tmp_path):
-    lines = ["sample-id\tsite\tsite=a\tsite=b\tsite=c\tph\tnote", "s0\t\t\t\t\t\tfew reads"]
-    lines += ["s1\ta\t0.33\t0.33\t0.33\tnan\t", "s2\tb\t0.33\t0.33\t0.33\t1\t"]
-    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
-    assert read_predictions(tmp_path / "p.tsv").sample_ids == ("s0", "s1", "s2")
