@@ -94,7 +94,8 @@ class Model:
         -------
         pandas.DataFrame
             By sample id the columns of the file that `aam predict` writes: targets, their spread
-            and limits, probabilities, and ``note``, which says why a sample has no prediction.
+            and limits, probabilities, and ``fold``, ``subset`` and ``note``: what the sample was to the
+            model, and why it has no prediction.
 
         Raises
         ------
@@ -105,7 +106,7 @@ class Model:
         --------
         >>> predictions = aam.load("model").predict("table.biom")
         >>> list(predictions.columns)
-        ['ph', 'ph.rarefaction-sd', 'subset', 'note']
+        ['ph', 'ph.rarefaction-sd', 'fold', 'subset', 'note']
         """
         return file_frame(self.prediction_table(table, metadata, **options))
 

@@ -145,8 +145,8 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     write_artifact(folder / "a.distances.qza", "DistanceMatrix", "D", members)
     split = "".join(f"s{i}\t{'train' if i else 'test'}\t{i % 2}\n" for i in range(7))
     (folder / "a.split.tsv").write_text("sample-id\tside\tfold\n" + split)
-    predictions = "sample-id\tph\tph.rarefaction-sd\tsite\tsite=a\tsite=b\tnote\n"
-    predictions += "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7))
+    predictions = "sample-id\tph\tph.rarefaction-sd\tsite\tsite=a\tsite=b\tfold\tsubset\tnote\n"
+    predictions += "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\tnew\t\n" for i in range(7))
     (folder / "a.predictions.tsv").write_text(predictions)
     (folder / "a.toml").write_text('[data]\ntable = "x"\n[train]\nlr = 1e-3\nepochs = 3\n')
     config = {"data": {"table": "x"}, "train": {"lr": 0.001, "warmup_steps": 3}}
