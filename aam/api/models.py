@@ -94,8 +94,8 @@ class Model:
         -------
         pandas.DataFrame
             By sample id the columns of the file that `aam predict` writes: targets, their spread
-            and limits, probabilities, and ``fold``, ``subset`` and ``note``: what the sample was to the
-            model, and why it has no prediction.
+            and limits, probabilities, and ``fold``, ``subset`` and ``note``, which say what a
+            sample was to the model and why it has no prediction.
 
         Raises
         ------
