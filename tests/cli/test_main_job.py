@@ -115,7 +115,16 @@ def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_p
     assert aam(f"predict --model {tuned}/model --table {table} --output {output}") == 0
     rows = list(csv.reader(output.read_text().splitlines(), dialect="excel-tab"))
     biomes = ["biome=gill", "biome=gut", "biome=mouth", "biome=skin"]
-    assert rows[0] == ["sample-id", "ph", "ph.rarefaction-sd", "biome", *biomes, "fold", "subset", "note"]
+    assert rows[0] == [
+        "sample-id",
+        "ph",
+        "ph.rarefaction-sd",
+        "biome",
+        *biomes,
+        "fold",
+        "subset",
+        "note",
+    ]
     assert len(rows) == 61, "one row per input sample"
     predicted = read_predictions(output)
     shallow = 3
