@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
+from aam.data.totals import refuse_computed
 from aam.errors import InputError, Problems, problem, shown
 from aam.files.atomic import read_bytes
 from aam.io.headers import is_id_header
@@ -126,6 +127,7 @@ def table_of_counts(
     """Return a table of checked counts; `source` is its name in messages, all else is as of
     `read_table`.
     """
+    refuse_computed(raw, source)
     names = (*raw.sample_ids, *raw.feature_ids)
     sequence_of = {} if sequences is None else read_fasta(sequences, names)
     is_asv = is_sequence if sequences is None else sequence_of.__contains__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from aam.io.ids import repeated
 from aam.io.packed import dataset, open_hdf5
 from aam.io.sequences import is_sequence
 from aam.io.text import Faults, decoded, folded, nameless_columns, unix
-from aam.typing import Bools, Floats, Hashes, Integers, Ints
+from aam.typing import Floats, Integers, Ints
 
 MAX_COUNT = 2**32 - 1
 
@@ -171,106 +170,6 @@ def _whole_reads(
     return reads, f"{fault} (values that are no reads: {len(faulty)}); pass {remedy}"
 
 
-# --- sums --------------------------------------------------------------------------------------
-
-# Minimum number of rows that a sum adds up.
-LEAST_SUMMANDS = 3
-# Bits that counts must hold before they are no coincidence: those of a row that may equal the sum
-# of all others; of a row that may equal one of the sums of its neighbours, next to 2 log2(rows).
-BITS_OF_ALL, BITS_OF_NEIGHBOURS = 8, 16
-# Names of totals as spreadsheets of several languages write them.
-TOTALS = re.compile(
-    r"((grand|row|column) )?(totals?|sums?)|total reads|all|overall|totale|totaal|som(me|a)"
-    r"|sum(a|me)|gesamt(summe)?",
-    re.IGNORECASE,
-)
-
-
-def _hashes(table: AmpliconTable, axis: int) -> Hashes:
-    """Return a linear hash of each sample (axis 0) or feature (axis 1) modulo 2^64: the hash of a
-    sum is the sum of the hashes.
-    """
-    weights = np.random.default_rng(axis).integers(
-        1, 2**64, table.shape[1 - axis], np.uint64, endpoint=False
-    )
-    hashes = np.zeros(table.shape[axis], np.uint64)
-    for rows, counts in table.blocks():
-        if axis == 0:
-            hashes[rows] = counts @ weights
-        else:
-            hashes += counts.T @ weights[rows]
-    return hashes
-
-
-def _sums_of_others(hashes: Hashes, has_reads: Bools) -> tuple[Bools, Bools]:
-    """Return which rows equal the sum of all others but their own copies, and which equal the sum
-    of rows directly above or below them, at least `LEAST_SUMMANDS` with reads; both [rows].
-    """
-    _, place, copies = np.unique(hashes, return_inverse=True, return_counts=True)
-    times = copies[place].astype(np.uint64)
-    has_summands = has_reads.sum() - copies[place] >= LEAST_SUMMANDS
-    is_total = has_reads & has_summands & ((times + 1) * hashes == hashes.sum(dtype=np.uint64))
-    is_subtotal = np.zeros(len(hashes), bool)
-    for step in (1, -1):
-        row, reads = hashes[::step], has_reads[::step]
-        before = np.concatenate([[np.uint64(0)], np.cumsum(row, dtype=np.uint64)])
-        number = np.concatenate([[0], np.cumsum(reads)])
-        order = np.argsort(before, kind="stable")
-        begin = np.searchsorted(before[order], before[:-1] - row)
-        begin = order[np.minimum(begin, len(row))]
-        is_sum = before[begin] == before[:-1] - row
-        summands = number[:-1] - number[begin]
-        is_subtotal |= (reads & is_sum & (summands >= LEAST_SUMMANDS))[::step]
-    return is_total, is_subtotal & ~is_total
-
-
-def find_sums(table: AmpliconTable, axis: int) -> Ints:
-    """Find samples (axis 0) or features (axis 1) that are sums of at least three others with reads:
-    of all others, or of those next to them, as subtotals are.
-
-    Counts that are too small to tell a sum from a coincidence are not taken for sums. Sums of what
-    remains without them are looked for again, so a total of rows with subtotals is one too.
-    """
-    hashes = _hashes(table, axis)
-    has_reads = (table.depths if axis == 0 else table.reads_of_asvs) > 0
-    rows, sums = np.arange(len(hashes)), list[int]()
-    while len(rows) > LEAST_SUMMANDS:
-        is_total, is_subtotal = _sums_of_others(hashes[rows], has_reads[rows])
-        candidates = np.flatnonzero(is_total | is_subtotal)
-        limit = np.where(is_total, BITS_OF_ALL, BITS_OF_NEIGHBOURS + 2 * np.log2(len(rows)))
-        parts = table.counts[rows[candidates]] if axis == 0 else table.counts[:, rows[candidates]].T
-        bits = np.log2(1.0 + parts.toarray()).sum(axis=1)
-        if not len(candidates := candidates[bits >= limit[candidates]]):
-            break
-        sums += rows[candidates].tolist()
-        rows = np.delete(rows, candidates)
-    return np.array(sorted(sums), np.int64)
-
-
-def _named_totals(table: AmpliconTable, axis: int) -> list[str]:
-    """Samples (axis 0) or features (axis 1) that are called a total and have at least half as many
-    reads as all others: a total from before some of them were left out equals no sum.
-    """
-    reads = table.depths if axis == 0 else table.reads_of_asvs
-    names = table.sample_ids if axis == 0 else table.feature_ids
-    large = np.flatnonzero(3 * reads >= reads.sum()) if len(names) > LEAST_SUMMANDS else ()
-    return [names[place] for place in large if TOTALS.fullmatch(names[place])]
-
-
-def _refuse_sums(table: AmpliconTable, where: str) -> None:
-    """Raise `InputError` that names the samples and features that are sums of others."""
-    rules = {}
-    for axis, kind, names in ((0, "sample", table.sample_ids), (1, "feature", table.feature_ids)):
-        sums = [names[place] for place in find_sums(table, axis)]
-        are = f"{len(sums)} {kind}s equal the sum of other {kind}s: {shown(sums)}"
-        remedy = "remove such totals from the table"
-        rules[f"{are}; {remedy}"] = sums != []
-        totals = [name for name in _named_totals(table, axis) if name not in sums]
-        share = f"{shown(totals)} has at least half as many reads as all other {kind}s together"
-        rules[f"{share}; {remedy}"] = totals != []
-    refuse(where, rules)
-
-
 # --- checks ------------------------------------------------------------------------------------
 
 
@@ -281,8 +180,7 @@ def checked_table(
     sorted by column, and zeros dropped.
 
     Raises `InputError`: numbers that are no reads; no samples, features or reads; ids that are
-    empty, cannot be printed or occur twice; two counts of one feature in a sample; samples or
-    features that are sums of others.
+    empty, cannot be printed or occur twice; two counts of one feature in a sample.
     """
     samples, features = (tuple(map(str.strip, ids)) for ids in (sample_ids, feature_ids))
     reads, fault = _whole_reads(values, samples, features)
@@ -313,9 +211,7 @@ def checked_table(
     counts.eliminate_zeros()
     if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
-    table = AmpliconTable(counts, samples, features)
-    _refuse_sums(table, where)
-    return table
+    return AmpliconTable(counts, samples, features)
 
 
 # --- text --------------------------------------------------------------------------------------
