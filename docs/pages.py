@@ -1,8 +1,10 @@
 """Fill the figures of the pages from docs/results.json: ``python docs/pages.py``.
 
-A place of a page is ``<!--=NAME-->TEXT<!--/-->``, which readers of the page do not see. Its text is
-the figure of that name: one of `TABLES`, or the path of a value in docs/results.json. A path such
-as ``demo.low`` may end with a format, as in ``demo.low:.1f``.
+A figure is one of `TABLES`, or the path of a value in docs/results.json; a path such as
+``demo.low`` may end with a format, as in ``demo.low:.1f``. A table stands between the lines
+``<!--=NAME-->`` and ``<!--/-->``, a figure in a cell of a table between the same comments. Figures
+in sentences need no comment: docs/sentences.toml has these sentences with ``{NAME}`` in place of
+each figure.
 """
 
 from __future__ import annotations
@@ -13,13 +15,20 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "results.json"
+SENTENCES = ROOT / "docs" / "sentences.toml"
 CURVE = ROOT / "docs" / "pictures" / "label-curve.svg"
 
-PLACE = re.compile(r"(<!--=(.+?)-->)(.*?)(<!--/-->)", re.DOTALL)
+COMMENTED = re.compile(r"<!--=(.+?)-->(.*?)<!--/-->", re.DOTALL)
+FIELD = re.compile(r"\{([^{}]+)\}")
 
 NUMBER_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -425,15 +434,55 @@ def figure(name: str, values: Values) -> str:
     return text(value, form)
 
 
-def filled(page: str, values: Values) -> str:
+class Place(NamedTuple):
+    """A figure of a page: its name, and where its text starts and ends."""
+
+    name: str
+    start: int
+    end: int
+
+
+def read_sentences() -> dict[str, list[str]]:
+    """The sentences with figures, by page."""
+    return tomllib.loads(SENTENCES.read_text(encoding="utf-8"))
+
+
+def pattern(sentence: str) -> re.Pattern[str]:
+    """A pattern of a sentence with any figures, whose words any white space may separate."""
+    parts = FIELD.split(sentence)
+    texts = [r"\s+".join(re.escape(word) for word in part.split(" ")) for part in parts[::2]]
+    return re.compile(r"(\S(?:[^\n]*?\S)??)".join(texts) + r"(?!\w)")
+
+
+def places(name: str, page: str) -> list[Place]:
+    """The figures of a page, in its order.
+
+    Raises
+    ------
+    ValueError
+        The page does not have one of its sentences, or has it more than once.
+    """
+    found = [Place(match[1], *match.span(2)) for match in COMMENTED.finditer(page)]
+    for sentence in read_sentences().get(name, []):
+        matches = [*pattern(sentence).finditer(page)]
+        if len(matches) != 1:
+            raise ValueError(f"{name} has {len(matches)} times, expected once: {sentence}")
+        names = FIELD.findall(sentence)
+        found += [Place(n, *matches[0].span(at)) for at, n in enumerate(names, 1)]
+    return sorted(found, key=lambda place: place.start)
+
+
+def filled(name: str, page: str, values: Values) -> str:
     """A page with the figures in its places."""
-    return PLACE.sub(lambda place: place[1] + figure(place[2], values) + place[4], page)
+    for place in reversed(places(name, page)):
+        page = page[: place.start] + figure(place.name, values) + page[place.end :]
+    return page
 
 
-def stale(page: str, values: Values) -> list[str]:
+def stale(name: str, page: str, values: Values) -> list[str]:
     """The names of the places whose text is not that of docs/results.json."""
-    places = PLACE.finditer(page)
-    return [place[2] for place in places if place[3] != figure(place[2], values)]
+    found = places(name, page)
+    return [at.name for at in found if page[at.start : at.end] != figure(at.name, values)]
 
 
 def write_pages() -> None:
@@ -441,11 +490,11 @@ def write_pages() -> None:
     values = read_values()
     CURVE.write_text(label_curve(values), encoding="utf-8")
     for page in pages():
-        before = page.read_text(encoding="utf-8")
-        after = filled(before, values)
+        name, before = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
+        after = filled(name, before, values)
         if after != before:
             page.write_text(after, encoding="utf-8")
-            print(page.relative_to(ROOT), file=sys.stderr)
+            print(name, file=sys.stderr)
 
 
 if __name__ == "__main__":

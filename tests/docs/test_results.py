@@ -28,24 +28,43 @@ def docs_module(name: str) -> ModuleType:
 PAGES = docs_module("pages")
 VALUES = PAGES.read_values()
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES.pages()}
+
+
+def name_of(page: Path) -> str:
+    """The name of a page in docs/sentences.toml."""
+    return page.relative_to(ROOT).as_posix()
+
+
+PLACES = {page: PAGES.places(name_of(page), text) for page, text in TEXTS.items()}
 each_page = pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @each_page
 def test_a_page_has_the_figures_of_the_records(page):
-    assert not PAGES.stale(TEXTS[page], VALUES), "run: python docs/pages.py"
+    assert not PAGES.stale(name_of(page), TEXTS[page], VALUES), "run: python docs/pages.py"
 
 
 @each_page
 def test_each_digit_of_a_place_is_checked(page):
     text = TEXTS[page]
-    for place in PAGES.PLACE.finditer(text):
-        start = place.start(3)
-        for digit in re.finditer(r"\d", place[3]):
-            at = start + digit.start()
+    for place in PLACES[page]:
+        for digit in re.finditer(r"\d", text[place.start : place.end]):
+            at = place.start + digit.start()
             other = str((int(digit[0]) + 1) % 10)
             changed = text[:at] + other + text[at + 1 :]
-            assert PAGES.stale(changed, VALUES) == [place[2]], (place[2], digit.start())
+            stale = PAGES.stale(name_of(page), changed, VALUES)
+            assert stale == [place.name], (place.name, digit.start())
+
+
+def test_a_sentence_that_a_page_lacks_is_named():
+    with pytest.raises(ValueError, match="README.md has 0 times, expected once: The mean error"):
+        PAGES.places("README.md", "A page without figures.")
+
+
+def test_sentences_have_no_comments():
+    commented = PAGES.COMMENTED
+    lines = [line for text in TEXTS.values() for line in text.splitlines()]
+    assert not [line for line in lines if commented.search(line) and not line.startswith("|")]
 
 
 def test_the_label_curve_is_drawn_from_the_records():
@@ -60,22 +79,17 @@ def test_the_label_curve_is_drawn_from_the_records():
 
 
 def test_there_are_places_to_check():
-    places = [place[2] for text in TEXTS.values() for place in PAGES.PLACE.finditer(text)]
-    assert len(places) > 60
-    assert set(PAGES.TABLES) <= set(places)
-    assert sum(bool(PAGES.PLACE.search(text)) for text in TEXTS.values()) > 8
-
-
-@each_page
-def test_no_line_begins_with_a_figure(page):
-    """A comment at the start of a line would end the paragraph."""
-    lines = re.findall(r"(?m)^\s*(<!--=.*)$", TEXTS[page])
-    assert all(re.fullmatch(r"<!--=[^>]*-->", line) for line in lines), lines
+    names = [place.name for places in PLACES.values() for place in places]
+    assert len(names) > 60
+    assert set(PAGES.TABLES) <= set(names)
+    assert sum(map(bool, PLACES.values())) > 8
 
 
 @each_page
 def test_no_measured_decimal_is_typed(page):
-    text = PAGES.PLACE.sub("", TEXTS[page])
+    text = TEXTS[page]
+    for place in reversed(PLACES[page]):
+        text = text[: place.start] + text[place.end :]
     text = re.sub(r"(?ms)^```.*?^```$|^ {4,}.*?$|`[^`\n]*`", "", text)
     typed = re.findall(r"(?<![\w./-])\d+\.\d{2,}(?![\w./]|-\w)", text)
     assert set(typed) <= STATED, set(typed) - STATED
