@@ -57,7 +57,7 @@ def test_each_digit_of_a_place_is_checked(page):
 
 
 def test_a_sentence_that_a_page_lacks_is_named():
-    with pytest.raises(ValueError, match="README.md has 0 times, expected once: The mean error"):
+    with pytest.raises(ValueError, match=r"README\.md has 0 times, expected once: The mean error"):
         PAGES.places("README.md", "A page without figures.")
 
 
