@@ -66,8 +66,7 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
     for option, name in {**options, "--study-column": data.study_column}.items():
         if name is not None and len(set(metadata.values(name, ids))) < 2:
             raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
-    names = metadata.columns.keys() - {target}
-    for text in [*metadata.read_as_text(metadata.columns), *metadata.date_orders(sorted(names))]:
+    for text in metadata.read_as_text(metadata.columns):
         log.warning("warning: %s", text)
     groups = data.group_column or data.study_column
     return make_audit(study, target, config.classifier, groups, data.study_column, config.kinds)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.config import DataConfig, EvaluateConfig
-from aam.data.checks import warn_of_single_samples, warn_of_values
+from aam.data.checks import warn_of_single_samples
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.data.table import excluded_ids
@@ -246,7 +246,6 @@ def evaluate_table(config: EvaluateConfig) -> None:
     table, about_rows = _judged_rows(table, metadata, split, excluded)
     about_rows += _check_truth(table, metadata)
     columns = _columns(config, models, metadata)
-    warn_of_values(metadata, (), (), columns.group, None)
     if columns.group is not None:
         warn_of_single_samples(metadata, columns.group, table.sample_ids)
         warnings += _about_groups(table, metadata, columns.group, split)

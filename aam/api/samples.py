@@ -94,19 +94,12 @@ def times_of(values: Sequence[Any], name: str) -> Floats:
     present = cells.notna()
     if np.isfinite(numbers[present]).all():
         return np.asarray(numbers, np.float64)
-    texts = pd.Series([None if x is None else str(x) for x in cells], dtype=object)
-    moments = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
-    days = np.array((moments - pd.Timestamp(0, tz="utc")) / pd.Timedelta(days=1), np.float64)
-    if (dates := read_dates(texts.tolist())) is not None:
-        days = np.where(np.isfinite(dates.days), dates.days, days)
-    if np.isfinite(days[present]).all():
-        if dates is not None and dates.note:
-            log.warning("warning: %s: %s", name, dates.note)
+    texts = [None if x is None else str(x) for x in cells]
+    if (days := read_dates(texts)) is not None:
         return days
-    wrong = present & ~np.isfinite(numbers) & ~np.isfinite(days)
-    wrong = wrong if wrong.any() else present & ~np.isfinite(numbers)
-    few = f"{int(wrong.sum())} of {len(cells)} values are neither numbers nor dates (2026-11-27)"
-    values = shown(list(dict.fromkeys(texts[wrong])), 3)
+    wrong = [x for x in texts if x is not None and read_dates([x]) is None]
+    few = f"{len(wrong)} of {len(texts)} values are neither numbers nor dates (2026-11-27)"
+    values = shown(dict.fromkeys(wrong), 3)
     raise InputError(f"{name}: {few}: {values}; write one or the other, or leave it out")
 
 

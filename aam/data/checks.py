@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -11,15 +12,12 @@ from scipy.sparse import csr_array, csr_matrix
 from aam.config import DataConfig
 from aam.data.splits import fold_column
 from aam.device.rng import generator
-from aam.errors import shown
 from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
 from aam.typing import Ids, Ints
 
 log = logging.getLogger("aam")
 
-# A warning lists this number of pairs of values that are probably one.
-MOST_PAIRS = 3
 # Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
 LEAST_DONORS = 6
 # Samples whose neighbours are looked for.
@@ -34,36 +32,14 @@ SAME_DEPTH, MOST_READS = 0.005, 10**8
 LARGEST_LOG, LEAST_MEDIAN_LOG = 25, 3
 
 
-def warn_of_values(
-    metadata: Metadata, columns: Ids, classes: Ids, group: str | None, fold: str | None
-) -> None:
-    """Warn of values that are probably one, of classes that look like numbers, and of `columns` of
-    two numbers.
-
-    Values may be classes, groups or folds, each of the column of that name.
-    """
-    split_columns, warnings = [*filter(None, (group, fold))], []
-    for name in dict.fromkeys([*classes, *split_columns]):
-        if pairs := [shown(values) for values in metadata.spellings(name)]:
-            kind = "groups" if name == group else "folds" if name == fold else "classes"
-            leak = "; if they are one, it is in several subsets and leaks" * (name in split_columns)
-            more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
-            listed = " and ".join(pairs[:MOST_PAIRS]) + more
-            warnings.append(f"{listed} in {name!r} are different {kind}{leak}")
-        if name in classes and (reason := metadata.not_read(name)):
-            warnings.append(f"column {name!r} {reason}; each value is a class")
-    for name in dict.fromkeys([*columns, *split_columns]):
-        # In a blank column the file or the caller declares words to be values.
-        if name not in metadata.blank and (doubtful := metadata.doubtful(name)):
-            listed = f"{shown(doubtful)} in {name!r}"
-            warnings.append(f"{listed} may mean a missing value; if so, pass --missing-values")
-    for name in columns:
-        numbers = sorted({float(cell) for cell in metadata.cells(name) if is_number(cell)})
-        if name not in classes and len(numbers) == 2:
-            values = f"{name!r} contains only {numbers[0]:g} and {numbers[1]:g}"
-            warnings.append(f"{values} and is predicted as a number; --classifier makes classes")
-    for warning in warnings:
-        log.warning("warning: %s: %s", metadata.source, warning)
+def warn_of_two_numbers(metadata: Metadata, columns: Iterable[str], ids: Ids) -> None:
+    """Warn of `columns` of only two numbers, which are rather classes."""
+    for name in sorted(columns):
+        numbers = metadata.numbers(name, ids)
+        if len(values := np.unique(numbers[~np.isnan(numbers)])) == 2:
+            text = "warning: %s: %r contains only %g and %g and is predicted as a number; "
+            text += "--classifier makes classes"
+            log.warning(text, metadata.source, name, *values)
 
 
 def warn_of_single_samples(metadata: Metadata, group: str, ids: Ids) -> None:
@@ -86,10 +62,10 @@ def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: 
     places = ids if folds is None else metadata.values(folds, ids)
     ignored = {*target, folds, data.study_column, data.batch_column}
     nearest, lifts = None, {}
-    for name in sorted(metadata.columns.keys() - ignored):
+    for name in sorted({*metadata.columns} - ignored):
         values = pd.Series(metadata.values(name, ids), dtype=object)
         is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
-        is_real |= bool(metadata.decimal_commas(name))
+        is_real |= bool(metadata.faults.get(name))
         pairs = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
         if is_real or not LEAST_DONORS <= values.nunique() < len(pairs.drop_duplicates()):
             continue

@@ -24,7 +24,7 @@ from aam.errors import InputError, shown
 from aam.io.headers import row_numbers
 from aam.io.ids import difference
 from aam.io.metadata import (
-    Column,
+    Cells,
     Metadata,
     make_metadata,
     number_text,
@@ -33,7 +33,6 @@ from aam.io.metadata import (
     unnamed_columns,
     with_faults,
 )
-from aam.io.missing import is_missing, may_be_missing
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
 from aam.typing import Floats, PathLike
@@ -240,8 +239,8 @@ def metadata_of_columns(
     """Return columns of values in the order of `sample_ids` as metadata: arrays of numbers, and
     other values, which are categories.
 
-    Of these only None, NaN and empty text are missing, as Python says it; other text that may mean
-    missing is named in a warning. `source` is what messages call the metadata.
+    Of these only None, NaN and empty text are missing, as Python says it. `source` is what messages
+    call the metadata.
 
     Raises
     ------
@@ -249,17 +248,13 @@ def metadata_of_columns(
         Sample ids that could not stand in the files of a run.
     """
     _check_ids(sample_ids)
-    described, types, schemes = dict[str, Column](), dict[str, str](), dict[str, str]()
+    described, types, schemes = dict[str, Cells](), dict[str, str](), dict[str, str]()
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
             described[name], types[name] = values, "numeric"
             continue
-        cells = tuple(map(_text, values))
-        described[name], types[name], schemes[name] = cells, "categorical", "blank"
-        labels = {cell for cell in cells if cell}
-        if doubtful := sorted(cell for cell in labels if is_missing(cell) or may_be_missing(cell)):
-            text = "warning: %s: %s in %r may mean a missing value; if so, pass None or NaN"
-            log.warning(text, source, shown(doubtful), name)
+        described[name] = tuple(map(_text, values))
+        types[name], schemes[name] = "categorical", "blank"
     return make_metadata(sample_ids, described, types, schemes, source)
 
 
@@ -288,7 +283,7 @@ def metadata_from(
     names, remedy = [*map(str, source.columns)], "pass metadata.set_index(COLUMN)"
     if numbered := row_numbers(["", *names], ids, remedy):
         raise InputError(f"metadata: {numbered}")
-    columns, types = dict[str, Column](), dict[str, str]()
+    columns, types = dict[str, Cells](), dict[str, str]()
     faults = {name: fault for name, fault in unnamed_columns(names).items() if name}
     for place, name in enumerate(names):
         if name in faults:

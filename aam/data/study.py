@@ -20,9 +20,16 @@ from aam.config import NO_TREE, DataConfig
 from aam.data import checks, primers, region
 from aam.data.memory import MetadataLike, TableLike, TreeLike, metadata_from, table_from, tree_from
 from aam.data.rarefaction import choose_depth
-from aam.data.splits import fold_column, split_samples
+from aam.data.splits import split_samples
 from aam.data.table import deep_enough, excluded_ids, make_table, select_samples, without_samples
-from aam.data.targets import Covariates, Labels, LeftOut, classes_of_few_groups, without_classes
+from aam.data.targets import (
+    Covariates,
+    Labels,
+    LeftOut,
+    classes_of_few_groups,
+    described,
+    without_classes,
+)
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, problem, shown
 from aam.io.matrices import DistanceMatrix, Tile, read_distances
@@ -118,9 +125,8 @@ class Inputs:
         if tree is not None:
             parts["tree"] = tree.parent, tree.length, tree.tips
         if metadata is not None:
-            sets = map(sorted, (metadata.declared, metadata.blank, metadata.missing_values))
-            cells = {column: metadata.cells(column) for column in metadata.columns}
-            parts["metadata"] = metadata.ids, cells, metadata.kinds, *sets
+            cells = {name: metadata.values(name, metadata.ids) for name in metadata.columns}
+            parts["metadata"] = metadata.ids, cells, metadata.kinds
         for name in parts:
             if getattr(options, name, None) == IN_MEMORY:
                 values = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in parts[name])
@@ -532,15 +538,15 @@ def _with_metadata(
     ids = align(metadata, samples, columns.required, config.missing)
     targets, classifier = columns.targets, columns.classifier
     names = [name for name in targets if classifier or metadata.kinds[name] != "numeric"]
-    problems, group = Problems(), config.group_column
+    problems = Problems()
     # Text among numbers is refused in every sample, not only in the training samples of a fold.
     for name in (*targets, *columns.numeric):
         with problems.collected():
             if name not in names:
                 metadata.numbers(name, ids)
     problems.raise_if_any()
-    checks.warn_of_values(metadata, targets, names, group, fold_column(config))
-    if group is not None:
+    checks.warn_of_two_numbers(metadata, {*targets} - {*names}, ids)
+    if (group := config.group_column) is not None:
         checks.warn_of_single_samples(metadata, group, ids)
     for name in names:
         for label, number in lost_classes(metadata, name, samples, ids).items():
@@ -550,6 +556,9 @@ def _with_metadata(
     target, has_numbers = targets[0] if targets else None, len(names) < len(set(targets))
     selection = Selection(samples, tuple(ids), {}, classes, target, has_numbers=has_numbers)
     if columns.learned:
+        groups = ids if group is None else metadata.groups(group, ids)
+        for sentence in described(metadata, tuple(dict.fromkeys(targets)), names, ids, groups):
+            log.info("%s", sentence)
         left_out = classes_of_few_groups(metadata, names, ids, config.column_of_class_groups)
         metadata, selection = without_classes(metadata, left_out, ids), selection.without(left_out)
     return select_samples(table, selection.aligned), selection, metadata

@@ -32,6 +32,8 @@ MAX_CLASSES = 100
 LEAST_GROUPS_OF_CLASS = 3
 # Maximum number of classes that a message names.
 MOST_NAMED = 5
+# Maximum number of classes that are listed with their samples.
+MOST_SHOWN = 20
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
 
@@ -171,6 +173,28 @@ def _transformed(metadata: Metadata, name: str, ids: Ids, transform: Transform) 
     return np.log1p(values)
 
 
+def described(metadata: Metadata, names: Ids, classes: Ids, ids: Ids, groups: Ids) -> list[str]:
+    """Describe the values of target columns: the `classes` with their samples and `groups`, rarest
+    last, and the range of numbers.
+    """
+    sentences = []
+    for name in names:
+        where = f"{metadata.source}: {name!r}"
+        if name not in classes:
+            numbers = pd.Series(metadata.numbers(name, ids)).dropna()
+            text = f"{len(numbers)} numbers from {numbers.min():g} to {numbers.max():g}"
+            sentences.append(f"{where}: {text}, median {numbers.median():g}")
+            continue
+        frame = pd.DataFrame({"class": metadata.values(name, ids), "group": groups})
+        counts = frame.groupby("class")["group"].agg(["size", "nunique"])
+        counts = counts.sort_values("size", ascending=False, kind="stable")
+        listed = [f"{short(x)!r} {size} of {number}" for x, size, number in counts.itertuples()]
+        if len(listed) > MOST_SHOWN:
+            listed[MOST_SHOWN // 2 : -MOST_SHOWN // 2] = ["..."]
+        sentences.append(f"{where}: {len(counts)} classes, samples of groups: {', '.join(listed)}")
+    return sentences
+
+
 # --- classes that cannot be learned -------------------------------------------------------------
 
 # The reason why a class is left out, by column and class.
@@ -203,20 +227,15 @@ def classes_of_few_groups(
 
 
 def left_out_in_words(metadata: Metadata, left_out: LeftOut) -> list[str]:
-    """Name the classes that are left out, by column, and the remedy if they mean a missing value.
-
-    In a blank column only empty cells are missing, as in the labels of an estimator.
-    """
+    """Name the classes that are left out, by column, and the remedy if they mean missing."""
     sentences = []
     for name, reasons in left_out.items():
         listed = [f"class {short(label)!r} {reason}" for label, reason in reasons.items()]
         more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
         classes = f"{metadata.source}: column {name!r}: {'; '.join(listed[:MOST_NAMED])}{more}"
         words = shlex.join([*reasons][:MOST_NAMED])
-        remedy = f"pass --missing-values {words} --missing drop"
-        if name in metadata.blank:
-            remedy = "leave these cells empty (None in Python)"
-        remedy = f"if it means a missing value, {remedy}"
+        remedy = "if it means a missing value, leave these cells empty (None in Python), or pass "
+        remedy += f"--missing-values {words} --missing drop"
         sentences.append(f"{classes}: left out of folds, learning and predictions; {remedy}")
     return sentences
 
@@ -224,8 +243,7 @@ def left_out_in_words(metadata: Metadata, left_out: LeftOut) -> list[str]:
 def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata:
     """The metadata in which the classes `left_out` are missing; they are logged.
 
-    Raises `InputError`: a column of which fewer than two classes are left, or of dates and numbers
-    with units, which are no classes.
+    Raises `InputError`: a column of which fewer than two classes are left.
     """
     if not left_out:
         return metadata
@@ -233,9 +251,7 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
     for name, reasons in left_out.items():
         where = f"{metadata.source}: column {name!r}"
         labels = sorted({*filter(None, metadata.values(name, ids))} - reasons.keys())
-        if reason := metadata.not_read(name):
-            problems.append(f"{where} {reason}")
-        elif len(labels) < 2:
+        if len(labels) < 2:
             fault = f"has {'one class' if labels else 'no class'} that can be learned"
             fault += f", {short(labels[0])!r}" if labels else ""
             pairs = [*reasons.items()][:5]
@@ -285,9 +301,9 @@ def _check_varied(present: Collection[object], n: int, where: str) -> None:
 
 
 def sorted_labels(metadata: Metadata, name: str, labels: Iterable[str]) -> list[str]:
-    """The classes of a column in order: as numbers if they are, unless declared as text."""
+    """The classes of a column in order; numbers of a column of numbers in that of numbers."""
     ordered = sorted(labels)
-    if all(map(is_number, ordered)) and name not in metadata.declared:
+    if metadata.kinds[name] == "numeric" and all(map(is_number, ordered)):
         ordered.sort(key=float)
     return ordered
 
@@ -297,8 +313,6 @@ def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
     where, counts = f"{metadata.source}: column {name!r}", Counter(values)
     labels = sorted_labels(metadata, name, counts)
     singletons = [label for label in labels if counts[label] == 1]
-    if (len(labels) > MAX_CLASSES or singletons) and (reason := metadata.not_read(name)):
-        raise InputError(f"{where} {reason}")
     if len(labels) > MAX_CLASSES:
         fault = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
         remedy = f"expected at most {MAX_CLASSES} classes; --classifier is for classes, not numbers"

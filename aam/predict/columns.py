@@ -128,14 +128,12 @@ def make_column(
 
 
 def read_column(metadata: Metadata, name: str, ids: Sequence[str]) -> Column:
-    """Read one column of the samples `ids`: numbers, dates in any usual format, or text."""
+    """Read one column of the samples `ids`: numbers, ISO dates, or text."""
     values = pd.Series(metadata.values(name, ids), dtype=object)
     if metadata.kinds[name] == "numeric" and all(map(is_number, values.dropna())):
         return make_column(name, values, "number", values.astype(np.float64).to_numpy())
-    # One order of day, month and year holds for the whole column, not for some of its samples.
-    if (dates := read_dates(metadata.values(name, metadata.ids))) is not None:
-        days = pd.Series(dates.days, metadata.ids).loc[list(ids)]
-        return make_column(name, values, "date", days.to_numpy())
+    if (days := read_dates(metadata.values(name, ids))) is not None:
+        return make_column(name, values, "date", days)
     return make_column(name, values, "category")
 
 

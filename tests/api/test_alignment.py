@@ -107,15 +107,16 @@ def test_every_input_of_fit_is_aligned_by_its_index(name):
 def test_metadata_in_memory_has_the_missing_values_of_a_file():
     frame = pd.DataFrame({"site": ["gut", "#N/A", "-", None]}, IDS)
     metadata = metadata_from(frame)
-    assert metadata.values("site", IDS) == ("gut", None, None, None)
-    assert metadata_from(frame, missing_values=("gut",)).values("site", IDS) == (None,) * 4
+    assert metadata.values("site", IDS) == ("gut", None, "-", None)
+    assert "1 cells of column 'site' are '-'" in refusal(metadata.require, ["site"])
+    assert metadata_from(frame, missing_values=("gut", "-")).values("site", IDS) == (None,) * 4
 
 
-def test_labels_that_may_mean_missing_are_named(caplog):
-    values = {"y": ["mild", "none", "-", None]}
+def test_labels_in_memory_are_missing_only_where_python_says_so():
+    values = {"y": ["NA", "none", "-", None]}
     metadata = metadata_of_columns(IDS, values, "y, groups and covariates")
-    assert metadata.values("y", IDS) == ("mild", "none", "-", None)
-    assert "'-', 'none' in 'y' may mean a missing value; if so, pass None or NaN" in caplog.text
+    metadata.require(["y"])
+    assert metadata.values("y", IDS) == ("NA", "none", "-", None)
 
 
 def test_text_of_a_data_frame_is_read_as_that_of_a_file(tmp_path):
@@ -154,7 +155,7 @@ def test_a_name_of_two_columns_is_refused_only_where_it_is_named(caplog):
     ids = ["s1", "s2"]
     frame = pd.DataFrame([[1, "a", "b", 2.5], [3, "c", "d", 4]], ids, ["ph", "site", "site", "age"])
     metadata = metadata_from(frame)
-    assert {name: metadata.cells(name) for name in metadata.columns} == {
+    assert {name: metadata.values(name, ids) for name in metadata.columns} == {
         "ph": ("1", "3"),
         "age": ("2.5", "4.0"),
     }
@@ -176,13 +177,10 @@ NUMBERS = [0.1, 1 / 3, 1e300, -2.5]
         (np.array([1.5, np.nan, 2.0, 3.0]), ("1.5", "", "2.0", "3.0")),
     ],
 )
-def test_numbers_in_memory_are_never_text(values, cells):
-    """They were written as text and parsed again."""
+def test_numbers_in_memory_keep_all_their_bits(values, cells):
     metadata = metadata_from(pd.DataFrame({"ph": values}, IDS))
     np.testing.assert_array_equal(metadata.numbers("ph", IDS), values.astype(np.float64))
     np.testing.assert_array_equal(metadata.numbers("ph", IDS[:1:-1]), values[:1:-1])
-    assert isinstance(metadata.columns["ph"], np.ndarray)
-    assert metadata.cells("ph") == cells
     assert metadata.values("ph", IDS) == tuple(cell or None for cell in cells)
 
 

@@ -111,18 +111,6 @@ def test_samples_without_a_group_are_groups_of_their_own(simulated, tmp_path, ca
     assert f"of {3 + len(subjects)} subject." in page
 
 
-def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys):
-    rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
-    rows[0][2], rows[1][2] = "P1", "p1"
-    write_rows(tmp_path / "m.tsv", "sample-id ph subject", rows)
-    predictions = predictions_of(simulated, tmp_path / "p.tsv")
-    text = (
-        f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
-    )
-    assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 0
-    assert "in 'subject' are different groups; if they are one," in capsys.readouterr().err
-
-
 def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys):
     names = columns(simulated / "metadata.tsv", "sample-id")
     rows = ((*name, "", "", "", "alien" if at > 2 else "") for at, name in enumerate(names))

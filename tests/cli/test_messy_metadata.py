@@ -198,11 +198,11 @@ EXPORTS = {
     "Qiita": Export(qiita),
     "write.csv of R": Export(written_by_r, "age"),
     "write.csv of R, NA in the target": Export(
-        gaps_of_r, status=2, said=("'11.S13'", "written 'NA'", "--missing drop")
+        gaps_of_r, status=2, said=("'11.S13'", "read as missing: 'NA'", "--missing drop")
     ),
     "REDCap codes": Export(redcap, more="--classifier", said=(f"class '99' {LEFT_OUT}",)),
     "REDCap, a code among numbers": Export(
-        redcap_numbers, "age", said=("'-999' in 'age' may mean a missing value",)
+        redcap_numbers, "age", said=("'age': 40 numbers from -999 to 31, median",)
     ),
     "merged cohorts": Export(cohorts, said=("2 columns are called 'sex'",)),
     "merged cohorts, the column twice": Export(
@@ -213,12 +213,20 @@ EXPORTS = {
     ),
     "a wrong directive": Export(typed),
     "one cell: unknown": Export(one_cell("unknown"), said=(f"class 'unknown' {LEFT_OUT}",)),
-    "one cell: upper case": Export(one_cell("Section"), said=("'Section', 'section'", LEFT_OUT)),
+    "one cell: upper case": Export(one_cell("Section"), said=("'Section' 1 of 1", LEFT_OUT)),
     "one cell: a unit among numbers": Export(
         one_cell("12 months", "age"), "age", status=2, said=("'12 months' (sample '11.S13')",)
     ),
     "dates in three orders": Export(dates, "age"),
-    "dates as the target": Export(dates, "day", status=2, said=("holds dates",)),
+    "dates as the target": Export(dates, "day", status=2, said=("no class that can be learned",)),
+    "one cell: a dash": Export(
+        one_cell("-"), status=2, said=("'birth' are '-' (sample '11.S13')", "--missing-values -;")
+    ),
+    "one cell: a dash, named": Export(one_cell("-"), more="--missing drop --missing-values -"),
+    "one cell: an error of a spreadsheet": Export(
+        one_cell("#REF!"), status=2, said=("'birth' are '#REF!'", "--missing-values '#REF!';")
+    ),
+    "one cell: a question mark in another column": Export(one_cell("?", "age")),
     "decimal commas in the groups": Export(shared_hosts, status=2, said=("'host'", "--decimal ,")),
 }
 

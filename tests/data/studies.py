@@ -36,6 +36,11 @@ def metadata_of(**columns: Sequence[object]) -> Metadata:
     return make_metadata(ids, cells, {}, {}, "metadata")
 
 
+def typed_metadata(ids: Sequence[str], columns: dict, kinds: dict) -> Metadata:
+    """Metadata of cells whose kinds are declared."""
+    return make_metadata(ids, columns, kinds, {}, "metadata")
+
+
 def load_study(config: DataConfig, max_bp: int | None = None, columns=None, **more) -> Study:
     """The study of the files that `config` names, with seed 0."""
     columns = MetadataColumns() if columns is None else columns

@@ -77,24 +77,9 @@ def test_whole_numbers_that_are_no_reads_are_named(caplog, scale, words):
     assert bool(caplog.text) == bool(words)
 
 
-@pytest.mark.parametrize(
-    ("values", "use", "says"),
-    [
-        ("Yes yes no", "classes", "'Yes', 'yes' in 'y' are different classes"),
-        ("P1 p1 P2", "group", "'P1', 'p1' in 'y' are different groups; if they are one, it is"),
-        ("X x Y y", "fold", "'X', 'x' and 'Y', 'y' in 'y' are different folds; if they"),
-        ("P0 p0 P1 p1 P2 p2 P3 p3 P4 p4", "group", "and 2 more in 'y' are different groups"),
-        ("0h 1h 2h 3h 4h", "classes", "'y' holds numbers with units: '0h', '1h'"),
-        ("0 1 0", "columns", "'y' contains only 0 and 1 and is predicted as a number; --classif"),
-        ("-9 2 3 4", "columns", "'-9' in 'y' may mean a missing value; if so, pass --miss"),
-        ("gut TBD", "group", "'TBD' in 'y' may mean a missing value"),
-        ("1 2 3", "columns", ""),
-        ("a b c", "fold", ""),
-    ],
-)
-def test_values_that_are_probably_meant_otherwise_are_named(caplog, values, use, says):
-    uses = {"columns": [], "classes": [], "group": None, "fold": None}
-    uses |= {use: "y" if use in ("group", "fold") else ["y"]}
-    checks.warn_of_values(metadata_of(y=values.split()), **uses)
+@pytest.mark.parametrize(("values", "says"), [("0 1 0", "only 0 and 1 and is"), ("1 2 3", "")])
+def test_two_numbers_are_rather_classes(caplog, values, says):
+    metadata = metadata_of(y=values.split())
+    checks.warn_of_two_numbers(metadata, ["y"], metadata.ids)
     assert says in caplog.text
     assert len(caplog.records) == bool(says)

@@ -29,8 +29,8 @@ from aam.data.splits import (
     write_split,
 )
 from aam.data.study import Selection
-from aam.io.metadata import Metadata, read_metadata
-from tests.data.studies import metadata_of
+from aam.io.metadata import read_metadata
+from tests.data.studies import metadata_of, typed_metadata
 from tests.programs import absent
 from tests.refusals import refusal
 
@@ -55,7 +55,7 @@ def split_of(ids=IDS, groups=None, strata=None, test=0.0, validation=0.15, seed=
 def by_column(ids, folds, groups=None, size=0.15, **options) -> list[Split]:
     """Splits by a metadata column of folds: one for each, or that of `test_fold`."""
     columns = {"fold": tuple(folds), "group": tuple(groups or ids)}
-    metadata = Metadata(tuple(ids), columns, dict.fromkeys(columns, "categorical"))
+    metadata = typed_metadata(ids, columns, dict.fromkeys(columns, "categorical"))
     options = {"split_column": "fold", **options} if options else {"cv": "fold"}
     data = DataConfig(group_column=groups and "group", validation_size=size, **options)
     return list(split_samples(metadata, data, ids, 0, Selection()))
@@ -248,7 +248,7 @@ def test_what_cannot_be_divided(row):
 
 
 def test_a_column_of_folds_may_have_the_name_of_a_digit():
-    metadata = Metadata(tuple(IDS[:8]), {"²": tuple("abababab")}, {"²": "categorical"})
+    metadata = typed_metadata(IDS[:8], {"²": tuple("abababab")}, {"²": "categorical"})
     splits = split_samples(metadata, DataConfig(cv="²"), metadata.ids, 0, Selection())
     assert [split.test_fold for split in splits] == ["a", "b"]
 

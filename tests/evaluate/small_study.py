@@ -9,6 +9,7 @@ from aam.data.targets import TargetSpec
 from aam.evaluate.predictions import Columns
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_of
+from tests.data.studies import typed_metadata
 
 IDS = tuple(f"s{row}" for row in range(24))
 SPLITS = tuple(
@@ -29,7 +30,7 @@ def metadata(ages=None) -> Metadata:
         "child": tuple("abcdefgh" * 3),
     }
     kinds = {"age": "numeric", "diet": "categorical", "child": "categorical"}
-    return Metadata(ids=IDS, columns=columns, kinds=kinds)
+    return typed_metadata(IDS, columns, kinds)
 
 
 def learned(study, spec=AGE, ages=None) -> dict[str, np.ndarray]:

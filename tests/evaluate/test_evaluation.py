@@ -28,7 +28,7 @@ from aam.report.files import write_results
 from aam.report.page import ReportData, report_html
 from aam.report.tiles import tiles
 from aam.report.training import dropped_by_class
-from tests.data.studies import load_study
+from tests.data.studies import load_study, typed_metadata
 from tests.evaluate.simulated import scored
 
 CPU = torch.device("cpu")
@@ -47,11 +47,9 @@ def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str
 
 AGES = ("1", "2", "", "4", "5", "6", "7", "8", "9")
 DIETS = ("milk", "milk", "food", "food", "milk", "", "food", "milk", "food")
-METADATA = Metadata(
-    ids=tuple(f"s{row}" for row in range(9)),
-    columns={"age": AGES, "diet": DIETS, "child": tuple("aabbccdde"), "plate": tuple("xxxyyyzzz")},
-    kinds={"age": "numeric", "diet": "categorical", "child": "categorical", "plate": "categorical"},
-)
+COLUMNS = {"age": AGES, "diet": DIETS, "child": tuple("aabbccdde"), "plate": tuple("xxxyyyzzz")}
+KINDS = {"age": "numeric", "diet": "categorical", "child": "categorical", "plate": "categorical"}
+METADATA = typed_metadata(tuple(f"s{row}" for row in range(9)), COLUMNS, KINDS)
 SPECS = (TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "milk")))
 SPLITS = (split_of([0, 1, 2, 3], [8], fold="0"), split_of([4, 5, 6, 7, 8], [0, 1], fold="1"))
 
@@ -68,14 +66,8 @@ def predictions() -> PredictionTable:
 def test_targets_are_compared_with_their_metadata(study_of, tiny):
     study = study_of(**tiny())
     study = dataclasses.replace(study, metadata=METADATA, selection=Selection(dropped={"lost": 3}))
-    metadata = dataclasses.replace(
-        METADATA,
-        ids=(*METADATA.ids, "lost"),
-        columns={
-            name: (*values, "milk" if name == "diet" else "9")
-            for name, values in METADATA.columns.items()
-        },
-    )
+    more = {name: (*COLUMNS[name], "milk" if name == "diet" else "9") for name in COLUMNS}
+    metadata = typed_metadata((*METADATA.ids, "lost"), more, KINDS)
     columns = Columns("child", "plate")
     # What a learner of the model predicts alone, in another order.
     alone = predictions().with_rows([f"s{row}" for row in range(9)], {})
@@ -110,12 +102,8 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
 def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
     study = dataclasses.replace(study_of(**tiny()), selection=Selection(dropped={"lost": 3}))
     kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
-    columns = {
-        name: (*(cells[row] for row in kept), "7") for name, cells in METADATA.columns.items()
-    }
-    metadata = dataclasses.replace(
-        METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns
-    )
+    columns = {name: (*(cells[row] for row in kept), "7") for name, cells in COLUMNS.items()}
+    metadata = typed_metadata((*(f"s{row}" for row in kept), "lost"), columns, KINDS)
     table = dataclasses.replace(predictions(), specs=SPECS[:1]).with_columns({"fold": ""})
     table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
     study = dataclasses.replace(study, metadata=metadata)
@@ -196,7 +184,7 @@ def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.n
     ids = tuple(f"s{row}" for row in range(len(batch)))
     kinds = {"age": "numeric", "study": "categorical", "subject": "categorical"}
     table = make_predictions(ids, SPECS[:1], {"age": truth * 0}, fold=texts["study"])
-    return table, Metadata(ids, texts, kinds), truth
+    return table, typed_metadata(ids, texts, kinds), truth
 
 
 def test_intervals_for_new_batches_are_of_whole_batches(caplog):
@@ -226,7 +214,7 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
 
     def limits(shift: float, lowest: float) -> np.ndarray:
         cells = tuple(str(value - shift) for value in truth)
-        metadata = Metadata(ids, {"age": cells}, {"age": "numeric"})
+        metadata = typed_metadata(ids, {"age": cells}, {"age": "numeric"})
         spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
         table = make_predictions(ids, (spec,), {"age": predicted - shift})
         made, fitted = with_conformal_intervals(table, metadata, Columns(), 0)
@@ -247,7 +235,7 @@ def test_the_only_negative_value_decides_nothing_of_its_own_interval():
     truth = np.abs(draw.normal(size=200))
     truth[0] = -1.0
     ids = tuple(f"s{row}" for row in range(200))
-    metadata = Metadata(ids, {"age": tuple(map(str, truth))}, {"age": "numeric"})
+    metadata = typed_metadata(ids, {"age": tuple(map(str, truth))}, {"age": "numeric"})
     folds = tuple(str(row % 5) for row in range(200))
     # The bounds of joined folds are those of all samples.
     spec = TargetSpec("age", "numeric", bounds=(-1.0, 9.0))

@@ -9,9 +9,10 @@ from aam.data.splits import Split, restricted
 from aam.data.table import read_table
 from aam.io.ids import difference
 from aam.io.matrices import DistanceMatrix
-from aam.io.metadata import Metadata, align
+from aam.io.metadata import align
 from aam.io.phylogeny import Phylogeny, match_tips
 from aam.io.taxonomy import Taxonomy
+from tests.data.studies import typed_metadata
 from tests.refusals import refusal
 
 CASES = [
@@ -71,7 +72,7 @@ def test_every_input_says_why_its_ids_do_not_match(tmp_path, wanted, changed):
     """Metadata, trees, taxonomies, sequences, matrices and splits showed both sides alone."""
     found, reason = changed
     ids = tuple(f"s{row}" for row in range(2))
-    metadata = Metadata((found,), {"x": ("1",)}, {"x": "numeric"})
+    metadata = typed_metadata([found], {"x": ("1",)}, {})
     (tmp_path / "f.fasta").write_text(f">{found}\nACGT\n")
     (tmp_path / "t.tsv").write_text(f"#OTU ID\t{ids[0]}\n{wanted}\t3\n")
     tree = Phylogeny(*(np.array([1]),) * 4, (found,))

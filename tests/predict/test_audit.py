@@ -311,19 +311,6 @@ def test_a_high_score_is_listed_where_absence_is_not_said(groups, folds):
     assert design.danger(buffer, score, score) == "suspect"
 
 
-def test_an_audit_says_in_which_order_it_reads_dates(caplog):
-    table, metadata, rng = study(21, samples=40)
-    metadata["drawn"] = [
-        f"{day:02d}.{month:02d}.2021" for day, month in rng.integers(1, 13, (40, 2))
-    ]
-    metadata["sent"] = metadata["drawn"].where(np.arange(40) > 0, "28.02.2021")
-    frame_of(table, metadata, "diagnosis")
-    messages = [record.getMessage() for record in caplog.records]
-    (text,) = [message for message in messages if "are read as" in message]
-    assert "'drawn': dates are read as day, month, year" in text
-    assert "can also be read as month, day, year" in text
-
-
 def test_a_column_called_nan_keeps_its_name():
     table, metadata, _ = study(22, samples=30)
     metadata = metadata.rename(columns={"diet": "nan"})
