@@ -1,19 +1,27 @@
-"""Warnings of labels, donors and reads that are probably not what a user means."""
+"""Warnings of labels, donors and reads that are probably not what a user means; features that are
+metadata.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csc_array, csr_array, csr_matrix
+from scipy.special import gammaln
 
 from aam.config import DataConfig
 from aam.data.splits import fold_column
+from aam.data.totals import BITS_OF_TOTAL, LEAST_OTHERS
 from aam.device.rng import generator
+from aam.errors import refuse, short, shown
+from aam.io.ids import md5
 from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
+from aam.io.text import folded
 from aam.typing import Ids, Ints
 
 log = logging.getLogger("aam")
@@ -114,3 +122,83 @@ def warn_of_reads(table: AmpliconTable) -> None:
         reason = f"no ASV has more than {largest} reads in a sample; the counts may be logarithms"
     if reason:
         log.warning("warning: %s. Pass the reads as they were counted", reason)
+
+
+# Features that are listed with their share of all reads.
+MOST_LISTED = 5
+
+
+def shares_in_words(table: AmpliconTable) -> str:
+    """Name the features with most reads and their shares of all reads, the largest first; those
+    with sequences by the id of QIIME 2.
+    """
+    reads = table.reads_of_asvs
+    places = np.argsort(-reads, kind="stable")[:MOST_LISTED].tolist()
+    names = [md5(table.sequences[x]) if table.sequences else table.feature_ids[x] for x in places]
+    shares = (reads[places] / max(reads.sum(), 1)).tolist()
+    return ", ".join(
+        f"{short(name)} {share:.1%}" for name, share in zip(names, shares, strict=True)
+    )
+
+
+def log_largest_features(table: AmpliconTable) -> None:
+    """Log the largest features: no arithmetic tells a row "Unclassified" from a taxon."""
+    log.info("the largest of %d features, by reads: %s", table.shape[1], shares_in_words(table))
+
+
+def _arrangements(sizes: Ints) -> float:
+    """Bits of the number of ways in which samples fall into levels of these sizes."""
+    return float(gammaln(sizes.sum() + 1) - gammaln(sizes + 1).sum()) / math.log(2)
+
+
+def find_copies(counts: csr_array, values: Sequence[str]) -> Ints:
+    """Return the columns of counts [N, F] that have one number for each of the `values` [N] and
+    another for each other, or that rise or fall with values that are numbers.
+
+    Of a few samples, columns that do so by chance are none.
+    """
+    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy()
+    has_order = bool(np.isfinite(numbers).all())
+    levels, level = np.unique(numbers if has_order else np.array(values), return_inverse=True)
+    sizes, part = np.bincount(level, minlength=1), csc_array(counts)
+    least_bits = BITS_OF_TOTAL + np.log2(max(counts.shape[1], 1))
+    found, least = [], len(values) / 2 if has_order else len(values) - sizes.max()
+    has_others = counts.shape[1] > LEAST_OTHERS
+    for column in np.flatnonzero(np.diff(part.indptr) >= least).tolist() if has_others else ():
+        reads = part[:, [column]].toarray()[:, 0].astype(np.int64)
+        own_levels, own_sizes = np.unique(reads, return_counts=True)
+        pairs = np.unique(np.stack([level, reads]), axis=1).shape[1]
+        is_copy = pairs == len(levels) == len(own_levels)
+        if has_order and 2 * len(own_levels) >= len(levels):
+            steps = np.diff(reads[np.lexsort((reads, level))])
+            falling = np.diff(reads[np.lexsort((-reads, level))])
+            is_copy |= bool((steps >= 0).all() or (falling <= 0).all())
+        if is_copy and _arrangements(own_sizes) >= least_bits:
+            found.append(column)
+    return np.array(found, np.int64)
+
+
+def refuse_metadata_inside(
+    table: AmpliconTable, metadata: Metadata, named: Ids, targets: Ids
+) -> None:
+    """Raise `InputError` for features with the name of a column that an option names, and for
+    copies of a target; warn of features with the name of another column.
+    """
+    feature_of = {} if table.sequences else {folded(name): name for name in table.feature_ids}
+    names = {column: feature_of.get(folded(column)) for column in metadata.columns}
+    inside = {column: name for column, name in names.items() if name and folded(name)}
+    rules = {
+        f"feature {short(name)!r} has the name of the metadata column {column!r}; remove it": True
+        for column, name in inside.items()
+        if column in named
+    }
+    for target in targets:
+        values = metadata.values(target, table.sample_ids)
+        rows = [row for row, value in enumerate(values) if value is not None]
+        copies = find_copies(table.counts[rows], [values[row] or "" for row in rows])
+        listed = shown(table.feature_ids[column] for column in copies)
+        rules[f"features are copies of {target!r}: {listed}; remove them"] = len(copies) > 0
+    refuse("table", rules)
+    if others := [name for column, name in inside.items() if column not in named]:
+        text = "warning: features have the names of metadata columns: %s; remove what is no taxon"
+        log.warning(text, shown(others))

@@ -454,14 +454,19 @@ def make_study(
     those of the splits that `config` asks for. `max_bp` and the depth may be those `from_model`, so
     that no message advises others.
 
-    Raises `InputError`: ASVs that are too long, samples without metadata, a depth that none
-    reaches, ASVs without a tip.
+    Raises `InputError`: ASVs that are too long, samples without metadata, features that are
+    metadata, a depth that none reaches, ASVs without a tip.
     """
     tables = _tables_of_length(inputs.tables, max_bp, config.trim, from_model)
     joined, origin = _joined(tables, inputs.names)
     aligned, selection, metadata = _with_metadata(joined, inputs.metadata, columns, config)
     if metadata is not None and selection.target and training is None and not from_model:
         checks.warn_of_donors(aligned, metadata, columns.targets, config)
+    if metadata is not None and selection.target and not from_model:
+        checks.log_largest_features(aligned)
+        options = filter(None, (config.batch_column, config.group_column, config.study_column))
+        named = [*columns.required, *columns.optional, *options]
+        checks.refuse_metadata_inside(aligned, metadata, named, columns.targets)
     depth = config.rarefy_depth
     if depth is None and selection.classes and training is None:
         splits = split_samples(metadata, config, aligned.sample_ids, seed, selection)

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from aam.config import NO_TREE, DataConfig, FineTuneConfig, PretrainConfig, TrainConfig
+from aam.data.checks import shares_in_words
 from aam.data.loader import Loader
 from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, fold_folder, write_split
@@ -155,6 +156,7 @@ class Folds(Generic[Config]):
             "ASVs": asvs,
             "rarefaction depth": self.study.depth,
             "samples below the depth": len(self.study.selection.dropped),
+            "largest features": shares_in_words(self.study.table),
         }
 
     def folders(self, path: Path) -> dict[str, Path]:
