@@ -485,7 +485,7 @@ class EmbedConfig(ApplyConfig):
 class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs and taxa drive the predictions of a model."""
 
-    model: tuple[Path, ...] = path("Run of `aam train`, or models.", default=(), required=True)
+    model: tuple[Path, ...] = path(MODELS, default=(), required=True, named=why_no_encoder)
     metadata: Path | None = path(TRUTH)
     taxonomy: Path | None = path("Taxonomy of the features (.qza, .tsv).")
     split: Path | None = path("split.tsv of the run, to explain test samples.")
@@ -499,7 +499,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
 class ExportConfig(OutputConfig):
     """Write a trained model for programs without aam."""
 
-    model: Path | None = path("Run or model.", required=True)
+    model: Path | None = path(MODELS, required=True, named=why_no_encoder)
     output: Path | None = option(None, "New folder.", required=True)
     format: Literal["onnx", "torch"] = option("onnx", "ONNX, or a program of torch.export.")
 
@@ -508,7 +508,7 @@ class ExportConfig(OutputConfig):
 class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
-    model: tuple[Path, ...] = path(MODELS, default=())
+    model: tuple[Path, ...] = path(MODELS, default=(), named=why_no_encoder)
     table: Path | None = path("Feature table, with --model.")
     prediction_passes: PositiveInt = option(PREDICTION_PASSES, PASSES_HELP)
     predictions: Path | None = path("Predictions, instead of --model.")

@@ -123,6 +123,23 @@ def test_without_the_plugin_it_is_said_what_to_install(toy, installed, tmp_path,
         load_model(tmp_path / "toy", CPU)
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "export --model toy --output out",
+            "it places ASVs on a reference, which cannot be export",
+        ),
+        ("explain --model toy --table x.tsv --output-dir out", "--table: x.tsv: no such file"),
+        ("evaluate --model toy --table x.tsv --metadata x.tsv --output-dir out", "x.tsv: no such"),
+    ],
+)
+def test_each_command_that_takes_a_model_takes_its_name(toy, command, message, refused):
+    said = refused(main, command.split())
+    assert message in said
+    assert "--model: toy" not in said
+
+
 def test_a_plugin_that_cannot_be_imported_is_named(installed):
     installed(broken="no_such_module:Encoder")
     with pytest.raises(InputError, match="broken: no_such_module:Encoder cannot be imported with"):

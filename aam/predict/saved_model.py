@@ -148,8 +148,8 @@ class SavedModel:
         if self.members:
             problem = f"it has no network, only {shown(self.members)}"
         raise InputError(
-            f"--model: {problem}, and this needs one; name an encoder with a network such as "
-            "16s-v4, or train with --pretrained-encoder 16s-v4 or deep among --members"
+            f"--model: {problem}, and this needs one; pretrain one by `aam pretrain`, or train "
+            "with deep among --members"
         )
 
     @property

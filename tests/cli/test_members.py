@@ -98,4 +98,6 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
         f"embed {applied} --output-dir {tmp_path}/v",
         f"export --model {run} --format torch --output {tmp_path}/encoder",
     ):
-        assert "name an encoder with a network such as 16s-v4" in refused(main, words.split())
+        assert "pretrain one by `aam pretrain`, or train with deep among --members" in refused(
+            main, words.split()
+        )
