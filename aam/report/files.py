@@ -14,17 +14,12 @@ from datetime import datetime
 from pathlib import Path
 
 from aam.engine.run import read_record
-from aam.evaluate.comparison import full_baselines
-from aam.evaluate.evaluation import Evaluation
-from aam.evaluate.intervals import MetricIntervals, with_limits
-from aam.evaluate.metrics import TITLES
 from aam.files.atomic import write_text
 from aam.files.output_folder import DOME, PAGE, RUN
 from aam.report.audit import advice_of, warnings_of
 from aam.report.charts import plain_lines, printable
-from aam.report.methods import dome
 from aam.report.page import ReportData, all_warnings, page_data, page_html
-from aam.report.tiles import judged_samples, unit_of
+from aam.report.record import judged_samples, texts
 
 log = logging.getLogger("aam")
 
@@ -39,30 +34,6 @@ def plain_json(value: object) -> object:
     if isinstance(value, list):
         return [plain_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _values(metrics: MetricIntervals) -> dict[str, float]:
-    return {name: metric.value for name, metric in metrics.items()}
-
-
-def _target_json(result: Evaluation) -> dict[str, object]:
-    """Entry of one target in metrics.json."""
-    tests, rivals, parts = {}, result.comparisons, {}
-    for rival in rivals:
-        p = {"p": rival.p, "corrected_p": rival.corrected_p}
-        tests[rival.name] = {"difference": vars(rival.difference), **p}
-    for level, (count, values) in result.batches.items():
-        parts[level] = {"samples": count, **_values(values)}
-    return {
-        "subset": result.subset,
-        "metrics": {name: vars(metric) for name, metric in result.metrics.items()},
-        "folds": {fold: _values(values) for fold, (_, values) in result.folds.items()},
-        "parts": {result.names.batch: parts} if parts else {},
-        "intervals": {name: vars(metric) for name, metric in result.coverage.items()},
-        "baselines": {rival.name: _values(rival.metrics) for rival in rivals},
-        "tests": tests,
-        "verdict": list(result.verdict.sentences),
-    }
 
 
 def write_figures(folder: Path, results: ReportData) -> None:
@@ -80,34 +51,25 @@ def write_figures(folder: Path, results: ReportData) -> None:
             figure.write(place)
 
 
-def _target_lines(result: Evaluation) -> list[str]:
-    """Lines about one target: metric, best baseline, verdict."""
-    key, target = result.key, result.names.target
-    unit, value = unit_of(target) if key == "mae" else "", with_limits(result.metrics[key])
-    lines = [f"{target}: {TITLES[key]} {value}{unit}; {judged_samples(result)}"]
-    if baselines := full_baselines(result.comparisons):
-        best = f"{baselines[0].name}, {with_limits(baselines[0].metrics[key])}"
-        lines.append(f"  best baseline: {best}{unit}")
-    lines.append(f"  verdict: {result.verdict.sentences[0]}")
-    cautions = result.verdict.cautions
-    lines += [f"  note: {caution}" for caution in cautions[:MOST_CAUTIONS]]
-    if len(cautions) > MOST_CAUTIONS:
-        lines.append(f"  {len(cautions) - MOST_CAUTIONS} more notes are in the report")
-    return lines
-
-
 def summary_lines(results: ReportData) -> list[str]:
     """Lines of a run for the terminal: results, warnings, and tables of a pretrained encoder."""
-    lines = [results.title]
-    for result in results.targets:
-        if (audit := results.audits.get(result.names.target)) is not None:
-            lines += [f"warning: {sentence}" for sentence in warnings_of(audit)]
-        lines += _target_lines(result)
-    lines += [f"warning: {warning}" for warning in all_warnings(results)]
+    targets = []
+    for record in results.records:
+        audit = results.audits.get(record["target"])
+        confounded = [] if audit is None else warnings_of(audit)
+        samples = judged_samples(record)
+        targets.append({**record, "confounded": confounded, "samples_in_words": samples})
+    template = texts().get_template("terminal.j2")
+    text = template.render(
+        title=results.title,
+        targets=targets,
+        warnings=all_warnings(results),
+        most_cautions=MOST_CAUTIONS,
+    )
     wrap = textwrap.TextWrapper(
         TERMINAL_WIDTH, subsequent_indent="    ", break_on_hyphens=False
     ).wrap
-    wrapped = [part for line in lines for part in wrap(printable(line))]
+    wrapped = [part for line in text.split("\n") for part in wrap(printable(line))]
     return [*wrapped, *(line for table in results.tables for line in plain_lines(table))]
 
 
@@ -133,9 +95,9 @@ def write_results(folder: Path, results: ReportData) -> None:
     if results.explain_command:
         write_text(folder / PAGE, json.dumps(page, ensure_ascii=False) + "\n")
     write_figures(folder / "figures", results)
-    if answers := dome(results.description):
+    if answers := results.described[1]:
         write_text(folder / DOME, json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
-    targets = {result.names.target: _target_json(result) for result in results.targets}
+    targets = {record["target"]: dict(record) for record in results.records}
     for name, curve in results.learning_curves.items():
         targets[name]["learning_curve"] = curve.points.to_dict("records")
     for name, audit in results.audits.items():

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import html
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,11 +26,11 @@ from aam.predict.learning_curve import LearningCurve
 from aam.report.audit import warnings_of
 from aam.report.charts import Figure, Table
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures
-from aam.report.methods import Description, dome_table, methods, references
+from aam.report.methods import described, dome_table, references
 from aam.report.provenance import provenance_tables, repetition
+from aam.report.record import Record, judged_samples, record_of, tiles
 from aam.report.residuals import errors_in_words
 from aam.report.tables import target_tables
-from aam.report.tiles import Tile, judged_samples, tiles, unit_of
 
 # Longer tables are folded up.
 FOLDED_ROWS = 30
@@ -86,10 +85,15 @@ class ReportData:
     record: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
-    @property
-    def description(self) -> Description:
-        """What the run was, for its methods."""
-        return Description(self.record, self.targets, self.data)
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """The records of the targets."""
+        return tuple(map(record_of, self.targets))
+
+    @cached_property
+    def described(self) -> tuple[list[str], dict[str, dict[str, str]]]:
+        """The methods of the run in sentences, and its answers to DOME."""
+        return described(self.record, self.records, self.data)
 
     @cached_property
     def figures_of_target(self) -> dict[str, list[Figure]]:
@@ -106,8 +110,7 @@ class ReportData:
 
 def all_warnings(results: ReportData) -> list[str]:
     """Warnings about the data, and that p is not corrected for several targets."""
-    p_of = [[comparison.p for comparison in result.comparisons] for result in results.targets]
-    tested = sum(not all(map(math.isnan, p_values)) for p_values in p_of)
+    tested = sum(any(one["tested"] for one in record["compared"]) for record in results.records)
     several = [
         f"{tested} targets are tested, and p is corrected for the baselines of each target only. "
         "Of many targets without signal, some look predictable by chance."
@@ -201,22 +204,22 @@ def introduction(results: ReportData) -> str:
     return f"{results.unjudged or reason}."
 
 
-def as_data(parts: Iterable[Table | Figure | Tile]) -> list[dict[str, Any]]:
-    """Tables, figures and tiles for a template."""
+def as_data(parts: Iterable[Table | Figure]) -> list[dict[str, Any]]:
+    """Tables and figures for a template."""
     return [part.to_dict() for part in parts]
 
 
-def _target(results: ReportData, result: Evaluation) -> dict[str, object]:
+def _target(results: ReportData, result: Evaluation, record: Record) -> dict[str, object]:
     """What a page shows of one target: the answer, its figures and its tables."""
-    name = result.names.target
+    name = record["target"]
     audit = results.audits.get(name)
     return {
         "name": name,
         "confounded": [] if audit is None else warnings_of(audit),
-        "samples": judged_samples(result),
-        "tiles": as_data(tiles(result)),
-        "errors": errors_in_words(result, unit_of(name)),
-        "cautions": result.verdict.cautions,
+        "samples": judged_samples(record),
+        "tiles": tiles(record),
+        "errors": errors_in_words(result, record["unit"]),
+        "cautions": record["verdict"][1:],
         "figures": as_data(results.figures_of_target[name]),
         "tables": as_data(target_tables(result, results.dropped.get(name, {}), audit)),
     }
@@ -231,11 +234,11 @@ def _about(results: ReportData) -> dict[str, object]:
     for title, part in (("Task", results.task), ("Data", results.data), ("Split", results.split)):
         rows = [(name, str(value)) for name, value in part.items() if value is not None]
         facts.append(Table(title, pd.DataFrame(rows)))
-    sentences = methods(results.description)
+    sentences, answers = results.described
     return {
         "methods": sentences,
         "references": references(" ".join(sentences)),
-        "dome": as_data(dome_table(results.description)),
+        "dome": as_data(dome_table(answers)),
         "facts": as_data(facts),
         "repetition": repetition(results.record),
         "configuration": text if results.configuration else "",
@@ -250,7 +253,9 @@ def page_data(results: ReportData) -> dict[str, Any]:
         "title": results.title,
         "opening": introduction(results),
         "warnings": all_warnings(results),
-        "targets": [_target(results, result) for result in results.targets],
+        "targets": [
+            _target(results, *pair) for pair in zip(results.targets, results.records, strict=True)
+        ],
         "encoder": as_data([*results.encoder_figures]),
         "encoder_tables": as_data([*results.tables]),
         "curves": as_data([*results.curves]),

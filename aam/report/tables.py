@@ -15,14 +15,15 @@ from aam.predict.audit import Audit
 from aam.report.audit import audit_table
 from aam.report.charts import Table
 from aam.report.figures import worst_rows
+from aam.report.record import SUBSET_TITLES
 from aam.report.residuals import error_tables
-from aam.report.tiles import SUBSET_TITLES
 
 
 def metrics_table(result: Evaluation) -> Table:
     """Metrics of all samples, by fold and by batch."""
     names, complete = result.names, result.complete
     title, samples = SUBSET_TITLES[result.subset]
+    samples = "samples" if complete.count_that_decides < len(complete.truth) else samples
     # The metric that decides stands first, where a phone shows it.
     metrics = {result.key: result.metrics[result.key], **result.metrics, **result.coverage}
     parts = [(f"all {samples}", len(complete.truth), metrics)]

@@ -26,7 +26,7 @@ from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
 from aam.report.files import write_results
 from aam.report.page import ReportData, report_html
-from aam.report.tiles import tiles
+from aam.report.record import record_of, tiles
 from aam.report.training import dropped_by_class
 from tests.data.studies import load_study, typed_metadata
 from tests.evaluate.simulated import scored
@@ -294,7 +294,7 @@ def test_each_study_has_an_interval_of_its_own_samples():
 def test_without_several_studies_held_out_whole_there_is_no_mean_over_them(given):
     result = judged(given)
     assert result.in_new_batches == []
-    assert tiles(result)[0].question == "AUROC"
+    assert tiles(record_of(result))[0]["question"] == "AUROC"
     cautions = " ".join(result.verdict.cautions)
     assert "values of study was held out whole" not in cautions
     whole = "Every study was held out whole: the metrics are those for a study never seen."
@@ -316,10 +316,10 @@ def test_a_report_leads_with_studies_never_seen():
     mean = number(np.mean(result.in_new_batches))
     text = f"Each of 3 values of study was held out whole: AUROC {mean} on average, "
     assert text in " ".join(result.verdict.cautions)
-    tile = tiles(result)[0]
-    assert (tile.question, tile.answer) == ("AUROC in a new study", mean)
+    tile = tiles(record_of(result))[0]
+    assert (tile["question"], tile["answer"]) == ("AUROC in a new study", mean)
     start = "Mean over 3 values of study, each held out whole, with equal weights ("
-    assert tile.sentence.startswith(start)
+    assert tile["sentence"].startswith(start)
     assert "; each study has intervals over its own groups or samples" in report_html(
         page_of(result)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from aam.evaluate.evaluation import Names, evaluate_target
 from aam.predict.baselines import NEIGHBOURS
 from aam.predict.folds import _outputs
 from aam.report.files import write_results
-from aam.report.methods import REFERENCES, Description, dome, methods, references
+from aam.report.methods import REFERENCES, described, references
 from aam.report.page import report_html
+from aam.report.record import record_of
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, two_classes
 from tests.report.test_provenance import RECORD
@@ -36,7 +38,23 @@ RUN = {**RECORD, "config": CONFIG, "depth": 1234, "dropped_samples": {"a": 3, "b
 WHOLE, DIVIDED = np.arange(200) // 4 % 4, np.arange(200) % 4
 
 
-def described(record: dict = RUN, *, fold: np.ndarray | None = WHOLE, **config) -> Description:
+class Description(NamedTuple):
+    """A run: its run.json, its judged targets, and the sizes of its data."""
+
+    record: dict
+    targets: tuple
+    data: dict
+
+
+def methods(run: Description) -> list[str]:
+    return described(run.record, [*map(record_of, run.targets)], run.data)[0]
+
+
+def dome(run: Description) -> dict[str, dict[str, str]]:
+    return described(run.record, [*map(record_of, run.targets)], run.data)[1]
+
+
+def run_of(record: dict = RUN, *, fold: np.ndarray | None = WHOLE, **config) -> Description:
     given = simulated.numeric(0.4, groups=np.arange(200) // 4, fold=fold)
     draw = np.random.default_rng(3)
     names = (NEIGHBOURS, "gradient boosting")
@@ -49,8 +67,8 @@ def described(record: dict = RUN, *, fold: np.ndarray | None = WHOLE, **config) 
 
 
 def test_methods_name_what_was_done_and_cite_nothing_else():
-    text = " ".join(methods(described()))
-    assert 3 <= len(methods(described())) <= 6
+    text = " ".join(methods(run_of()))
+    assert 3 <= len(methods(run_of())) <= 6
     for part in ("ph with aam 7.8.9 (commit c0ffee+)", "212 samples with 345 ASVs", "1,234 reads"):
         assert part in text
     assert "2 with fewer were left out" in text
@@ -65,32 +83,32 @@ def test_methods_name_what_was_done_and_cite_nothing_else():
 
 
 def test_methods_of_other_runs():
-    blend = " ".join(methods(described(targets={"members": ["presence", "forest", "deep"]})))
+    blend = " ".join(methods(run_of(targets={"members": ["presence", "forest", "deep"]})))
     assert "the equal mean of ridge regression" in blend
     assert "a transformer over the ASVs of a sample (Vaswani et al. 2017)" in blend
     assert "pretrained" not in blend
     encoder = {"pretrained_encoder": "16s-v4"}
     targets = {"members": ["deep"]}
-    assert "was pretrained" in " ".join(methods(described(targets=targets, train=encoder)))
+    assert "was pretrained" in " ".join(methods(run_of(targets=targets, train=encoder)))
     by_study = {"cv": "cohort", "group_column": None, "study_column": "cohort"}
-    text = " ".join(methods(described(data=by_study)))
+    text = " ".join(methods(run_of(data=by_study)))
     assert "cross-validation over the values of cohort" in text
     assert "held out together" not in text
-    one = " ".join(methods(described(data={"cv": None}, fold=None)))
+    one = " ".join(methods(run_of(data={"cv": None}, fold=None)))
     assert "took no part in training" in one
     assert "held out together" not in one, "a split file may divide groups"
-    drawn = described(data={"cv": None, "test_size": 0.3}, fold=None)
+    drawn = run_of(data={"cv": None, "test_size": 0.3}, fold=None)
     assert "held out together" in " ".join(methods(drawn))
-    assert methods(Description({}, described().targets, {})) == []
+    assert methods(Description({}, run_of().targets, {})) == []
     assert methods(Description(RUN, (), {})) == []
 
 
 def test_only_what_is_recorded_is_said_of_groups_and_of_models_of_others():
-    divided = " ".join(methods(described(data={"cv": "plate"}, fold=DIVIDED)))
+    divided = " ".join(methods(run_of(data={"cv": "plate"}, fold=DIVIDED)))
     assert "samples of one subject are in several folds" in divided
     assert "held out together" not in divided
     config = {"group_column": "subject", "model": [], "runtime": {}}
-    run = replace(described(), record={**RECORD, "command": "evaluate", "config": config})
+    run = run_of()._replace(record={**RECORD, "command": "evaluate", "config": config})
     text = " ".join(methods(run))
     assert text.startswith("We judged predictions of ph")
     assert "The judged samples are: held out." in text
@@ -101,7 +119,7 @@ def test_only_what_is_recorded_is_said_of_groups_and_of_models_of_others():
     (judged,) = run.targets
     constants = tuple(rival for rival in judged.comparisons if rival.constant)
     only = replace(judged, comparisons=constants)
-    alone = " ".join(methods(replace(run, targets=(only,))))
+    alone = " ".join(methods(run._replace(targets=(only,))))
     assert "They are compared with the training median." in alone
 
 
@@ -128,7 +146,7 @@ def test_methods_of_two_classes_cite_their_tests():
 
 
 def test_dome_answers_all_sections_of_the_page_and_the_file(tmp_path):
-    run = described()
+    run = run_of()
     answers = dome(run)
     assert list(answers) == ["data", "optimization", "model", "evaluation"]
     assert all(text for part in answers.values() for text in part.values())
@@ -143,7 +161,7 @@ def test_dome_answers_all_sections_of_the_page_and_the_file(tmp_path):
 
 
 def test_every_file_of_a_report_is_listed_for_overwrite(tmp_path):
-    run = described()
+    run = run_of()
     (tmp_path / "run.json").write_text(json.dumps(run.record))
     write_results(tmp_path, replace(data(*run.targets), data=run.data))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -23,7 +23,8 @@ from aam.report.charts import Table
 from aam.report.figures import target_figures
 from aam.report.files import summary_lines
 from aam.report.page import TERMS, ReportData, introduction, report_html, with_terms
-from aam.report.tiles import judged_samples, tiles, unit_of
+from aam.report.record import judged_samples, record_of, unit_of
+from aam.report.record import tiles as tiles_of
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, predictions_of, two_classes
 from tests.report.test_figures import classes
@@ -44,6 +45,10 @@ def of_subset(given: TargetPredictions, subset: str) -> TargetPredictions:
     return replace(given, subset=np.full(len(given.truth), subset, object))
 
 
+def tiles(result: Evaluation) -> list[dict[str, str]]:
+    return tiles_of(record_of(result))
+
+
 # --- tiles -------------------------------------------------------------------------------------
 
 
@@ -52,41 +57,41 @@ def test_the_tiles_hold_the_metric_the_best_baseline_and_the_verdict():
     result = judge(given)
     metric, baseline, verdict = tiles(result)
     mae = result.metrics["mae"]
-    assert (metric.answer, metric.limits) == (number(mae.value), limits_text(mae))
-    assert f"miss age by {metric.answer} on average" in metric.sentence
-    assert baseline.sentence == "The training median (guessing), the only one of all samples."
+    assert (metric["answer"], metric["limits"]) == (number(mae.value), limits_text(mae))
+    assert f"miss age by {metric['answer']} on average" in metric["sentence"]
+    assert baseline["sentence"] == "The training median (guessing), the only one of all samples."
     # Nothing but guessing was beaten.
-    assert (verdict.answer, verdict.sign) == ("Better than guessing", "open")
+    assert (verdict["answer"], verdict["sign"]) == ("Better than guessing", "open")
     trivial = Baseline("richness", np.random.default_rng(1).permutation(given.truth))
     beaten = tiles(judge(given, trivial))[2]
-    assert (beaten.answer, beaten.sign) == ("Beats trivial baselines", "better")
-    assert judged_samples(result) == "200 held-out samples of 40 group."
+    assert (beaten["answer"], beaten["sign"]) == ("Beats trivial baselines", "better")
+    assert judged_samples(record_of(result)) == "200 held-out samples of 40 group."
 
 
 def test_the_best_is_of_the_baselines_that_predict_all_samples():
     """The best of two was named, where the better one predicts half of the samples."""
     given = simulated.numeric(0.5)
     half = Baseline("the subject's median", np.where(np.arange(200) % 2, given.truth, math.nan))
-    assert "The training median (guessing)" in tiles(judge(given, half))[1].sentence
+    assert "The training median (guessing)" in tiles(judge(given, half))[1]["sentence"]
     _, baseline, verdict = tiles(judge(given, Baseline("forest", given.truth, trivial=False)))
-    assert baseline.sentence == "Forest, the best of 1 baseline and guessing."
-    assert (verdict.answer, verdict.sign) == ("Worse than baseline", "worse")
+    assert baseline["sentence"] == "Forest, the best of 1 baseline and guessing."
+    assert (verdict["answer"], verdict["sign"]) == ("Worse than baseline", "worse")
     start = "Better than guessing (the training median). The MAE of the model minus that of forest"
-    assert verdict.sentence.startswith(start)
+    assert verdict["sentence"].startswith(start)
     off = given.truth + 3 * np.where(np.arange(200) % 2, 1, -1)
     worse = tiles(judge(given, Baseline("forest", off, trivial=False)))
-    assert worse[2].answer == "Beats best baseline"
+    assert worse[2]["answer"] == "Beats best baseline"
 
 
 def test_verdicts_of_samples_that_were_not_held_out_or_not_compared():
     given = simulated.numeric(0.5)
-    assert tiles(judge(of_subset(given, "train")))[2].answer == "Seen in training"
+    assert tiles(judge(of_subset(given, "train")))[2]["answer"] == "Seen in training"
     chosen = judge(of_subset(given, "validation")).verdict.cautions[0]
     assert chosen.startswith("Training made choices on these samples")
     assert chosen.endswith("new samples will do worse; --test-size or --cv holds samples out.")
     alone = tiles(evaluate_target(Names("age"), given, repeats=20))
-    assert [tile.answer for tile in alone[1:]] == ["none", "No baseline given"]
-    assert tiles(judge(given.at(np.arange(4))))[2].answer == "Cannot be tested"
+    assert [tile["answer"] for tile in alone[1:]] == ["none", "No baseline given"]
+    assert tiles(judge(given.at(np.arange(4))))[2]["answer"] == "Cannot be tested"
     assert tiles(judge(two_classes(3.0).at(two_classes(3.0).truth == 1))) == []
 
 
@@ -103,9 +108,9 @@ def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_w
     mirrored = 2 * given.truth - given.predicted
     others = [Baseline(name, mirrored, trivial=False) for name in ("forest", "trees")]
     _, baseline, verdict = tiles(judge(given, *others, repeats=200))
-    assert baseline.sentence.endswith(", the best of 2 baselines and guessing.")
-    assert verdict.answer == "Better than guessing"
-    assert "corrected for 2 baselines (Holm)." in verdict.sentence
+    assert baseline["sentence"].endswith(", the best of 2 baselines and guessing.")
+    assert verdict["answer"] == "Better than guessing"
+    assert "corrected for 2 baselines (Holm)." in verdict["sentence"]
 
 
 UNITS = {"month": " months", "age_years": " years", "age (weeks)": " weeks", "Height.cm": " cm"}
@@ -118,7 +123,7 @@ def test_an_error_has_the_unit_that_the_column_names(column, unit):
     assert unit_of(column) == unit
     result = evaluate_target(Names(column), simulated.numeric(0.5), repeats=20)
     error = number(result.metrics["mae"].value)
-    assert f"miss {column} by {error}{unit} on average" in tiles(result)[0].sentence
+    assert f"miss {column} by {error}{unit} on average" in tiles(result)[0]["sentence"]
 
 
 def test_limits_of_a_difference_of_shares_stay_within_minus_one_and_one():
