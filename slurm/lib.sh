@@ -87,7 +87,7 @@ stage_in() {   # on each node: copy the inputs, and the run so far from shared s
 
 first_tensor() {   # on each node: torch sees all devices of the node, and computes on each of them
     [ "$DEVICE" != cpu ] || return 0
-    cd "$WORK" && in_image "$INSIDE" -m aam.device.environment --device "$DEVICE" --devices "$DEVICES"
+    cd "$WORK" && in_image "$INSIDE" -m aam.device.environment --device "$DEVICE" --devices "$DEVICES" --masks "$MASKS"
 }
 
 clean() { rm -rf "$WORK"; }   # for a site that does not purge its local disks
@@ -222,27 +222,39 @@ wait_for() {   # wait until a process has really ended; a signal interrupts only
 
 # --- the job -------------------------------------------------------------------------------------------------------
 
+relay() { trap '' TERM USR2; exec tee "$said" >&2; }   # what srun says; without a reader srun would die of its next line
+
+first_failure() {   # the node and the status of the first task that failed, as srun said
+    sleep 1   # until relay has written everything
+    sed -nE '/ exit code 85$/d; s/^srun: error: ([^:]+): tasks? [-0-9,]+: (Exited with exit code )?(.*)$/\1 \3/p' \
+        "$said" | head -n 1
+}
+
 on_each_node() {   # run a function on every node
     srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 \
         bash -c "set -uo pipefail; $(declare -p SOURCES TARGETS RESERVE WORK OUT FILE AAM PYTHON IMAGE ENTER DEVICE \
-            DEVICES INSIDE); $(declare -f log list_files checksum copy_in check_space drop_cached stage_in in_image \
-            first_tensor clean); $1" &
+            DEVICES INSIDE MASKS); $(declare -f log list_files checksum copy_in check_space drop_cached stage_in in_image \
+            first_tensor clean); $1" 2> >(relay) &
     wait_for "$!"
 }
 
 launch() {   # start one task for each device and set `status`
+    local failed=
     MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     MASTER_PORT=$((15000 + SLURM_JOB_ID % 5000))
     export MASTER_ADDR MASTER_PORT
     watch_run &
     local watcher=$!
     "${SRUN[@]}" bash -c "$(declare -p AAM PYTHON IMAGE WORK ENTER COMMAND DEVICE EACH OPTION VALUES INTERFACES FABRIC)
-        $(declare -f log set_fabric use_own_device share wait_for task); task" &
+        $(declare -f log set_fabric use_own_device share wait_for task); task" 2> >(relay) &
     step=$!
     [ -z "$warned" ] || kill -USR2 "$step"
     wait_for "$step"
     status=$?
     step=
+    # The rank that failed, not those that srun killed because they waited for it.
+    [ "$status" != 137 ] || read -r _ failed <<<"$(first_failure)"
+    [[ ! ${failed:-} =~ ^[0-9]+$ ]] || status=$failed
     kill "$watcher" 2>/dev/null
     wait_for "$watcher"
 }
@@ -260,9 +272,11 @@ summary() {
         "peak memory of a task $( [ -n "$memory" ] && numfmt --to=iec "$memory" || echo 'not measured')"
 }
 
+was_preempted() { scontrol show job -o "$JOB" | grep -q ' PreemptTime=[0-9]'; }
+
 may_go_on() {   # whether another start would help
     # 85: all ranks have saved. 140: warned before aam was ready. 137: killed, often by the kernel when memory is short.
-    [ -z "$cancelled" ] || return 1
+    [ -z "$ended" ] || was_preempted || return 1
     case $status in
         85 | 140) return 0 ;;
         137) [ "$(newest_saved)" != "$saved_before" ] && return 0
@@ -274,11 +288,25 @@ may_go_on() {   # whether another start would help
 begin() {   # the signals of the job, and how often it has started
     JOB=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
     JOB=${JOB:-$SLURM_JOB_ID}   # the plain id of an array's last element would requeue all elements
-    step='' warned='' cancelled='' status=85
+    step='' warned='' ended='' status=85 said=$(mktemp)
+    trap 'rm -f "$said"' EXIT
     trap 'warned=yes; log "USR2: checkpoint, copy, requeue"; [ -z "$step" ] || kill -USR2 "$step"' USR2
-    trap 'cancelled=yes; log "TERM: cancelled, or out of time; saved checkpoints are copied"' TERM
+    trap 'ended=yes; log "TERM: cancelled, preempted, or out of time; saved checkpoints are copied"' TERM
     log "job $JOB on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1)) of at most $((MOST_REQUEUES + 1))"
     (( ${SLURM_RESTART_COUNT:-0} <= MOST_REQUEUES )) || fail 85 "started too often; read the log, then submit again"
+}
+
+try_elsewhere() {   # after a missing device (1): once, the same job without this node; others wait for that one then
+    local node code new id waits
+    read -r node code <<<"$(first_failure)"
+    { [ "$code" = 1 ] && scontrol show job -o "$JOB" | grep -q ' ExcNodeList=(null)'; } || return 0
+    rm -f "$writer"
+    new=$(sbatch --parsable --exclude="$node" "$0") || return 0
+    log "job ${new%%;*} does the same without $node"
+    while read -r id waits; do
+        waits=$(sed -E "s/\\([a-z]+\\)//g; s/:$JOB\\b/:${new%%;*}/" <<<"$waits")
+        scontrol update "JobId=$id" "Dependency=$waits"
+    done < <(squeue -h -t PD -o '%i %E' | grep -E ":$JOB\\b")
 }
 
 prepare() { :; }   # a job of a workflow may have more to do after stage-in
@@ -289,7 +317,7 @@ run_job() {   # stage in, run, stage out, requeue or end
     claim_output
     check_image
     on_each_node stage_in || fail 1 "stage-in: see above; nothing was computed"
-    on_each_node first_tensor || fail 1 "first tensor: see above; nothing was computed"
+    on_each_node first_tensor || { try_elsewhere; fail 1 "first tensor: see above; nothing was computed"; }
     prepare
     saved_before=$(newest_saved)
     [ -n "$warned" ] || launch

@@ -9,9 +9,9 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # site        aam has not run there yet
-# lib.sh      sha256 8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
-# time        12:00:00; 300 s before its end: checkpoint, copy to shared storage, requeue
-#             (300 s: 240 s for SLURM's delay and a step, three times the 45.7 MB of a checkpoint
+# lib.sh      sha256 6c843d190faa842679c2f0a33dfc2672413fe26655743e60ecd3e0c66634598a
+# time        12:00:00; 420 s before its end: checkpoint, copy to shared storage, requeue
+#             (420 s: SLURM's delay, a trial of the device, three times the 45.7 MB of a checkpoint
 #             at 200 MB/s, at most half of the time)
 # exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=pretrain_node
@@ -22,7 +22,7 @@
 #SBATCH --mem=0
 #SBATCH --exclusive
 #SBATCH --time=12:00:00
-#SBATCH --signal=B:USR2@300
+#SBATCH --signal=B:USR2@420
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --chdir=/cosmos/vast/scratch/researcher/pre/slurm
@@ -61,10 +61,11 @@ COMMAND=(
     --resume-from auto
     --output-dir run
 )
+MASKS=0xffffff000000000000000000ffffff,0xffffff000000000000000000ffffff000000,0xffffff000000000000000000ffffff000000000000,0xffffff000000000000000000ffffff000000000000000000  # the CPUs of each task: those next to its device
 SRUN=(
     srun --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=48
     --kill-on-bad-exit=0 --wait=120 --export=ALL
-    --mem-bind=local '--cpu-bind=mask_cpu:0xffffff000000000000000000ffffff,0xffffff000000000000000000ffffff000000,0xffffff000000000000000000ffffff000000000000,0xffffff000000000000000000ffffff000000000000000000'
+    --mem-bind=local "--cpu-bind=mask_cpu:$MASKS"
 )
 INSIDE=python
 DEVICE=hip
@@ -79,7 +80,7 @@ COPY_SECONDS=300  # between copies of new checkpoints
 MOST_REQUEUES=20
 CLEAN=
 
-LIB_SHA256=8b9cddc08596f523fd00c3907aa1832b33f92956dad559c328acee1daec84b97
+LIB_SHA256=6c843d190faa842679c2f0a33dfc2672413fe26655743e60ecd3e0c66634598a
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done

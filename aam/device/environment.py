@@ -126,15 +126,32 @@ def _rocm_changes(
         yield Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}")
 
 
+# The kernel's list of processors and AMD GPUs.
+TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
+
+
+def amd_gpus(nodes: Path = TOPOLOGY) -> list[dict[str, int]]:
+    """Return the properties of the AMD GPUs that the kernel lists, in the order of ROCm.
+
+    The kernel refuses to say anything about GPUs of other jobs (EPERM): they have no properties.
+    """
+    gpus: list[dict[str, int]] = []
+    for path in sorted(nodes.glob("[0-9]*"), key=lambda path: int(path.name)):
+        try:
+            pairs = re.findall(r"(?m)^(\w+) (\d+)$", (path / "properties").read_text())
+        except OSError:
+            gpus.append({})
+            continue
+        properties = {name: int(value) for name, value in pairs}
+        gpus += [properties] if properties.get("gfx_target_version") else []
+    return gpus
+
+
 def _architectures() -> list[str]:
     """Return the AMD chips that the kernel lists, such as gfx942, without torch."""
-    chips = set()
-    for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
-        match = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
-        if version := int(match[1]) if match else 0:
-            major, minor, step = version // 10_000, version // 100 % 100, version % 100
-            chips.add(f"gfx{major}{minor:x}{step:x}")
-    return sorted(chips)
+    versions = {gpu["gfx_target_version"] for gpu in amd_gpus() if gpu}
+    parts = ((version // 10_000, version // 100 % 100, version % 100) for version in versions)
+    return sorted(f"gfx{major}{minor:x}{step:x}" for major, minor, step in parts)
 
 
 def hip_version() -> str | None:
@@ -266,15 +283,37 @@ def may_have_gpu() -> bool:
     return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def numa_nodes(cards: Path = Path("/sys/class/drm")) -> list[int]:
-    """Return the NUMA node of each GPU in the order of PCI addresses; -1 where the system does not
-    say.
+def numa_nodes(system: Path = Path("/sys")) -> list[int]:
+    """Return the NUMA node of each GPU, in the order of ROCm or else of PCI addresses; -1 where the
+    system does not say.
     """
-    nodes: dict[str, int] = {}
-    for path in cards.glob("renderD*/device/numa_node"):
+    kernel = system / TOPOLOGY.relative_to("/sys")
+    addresses = [_pci_address(gpu) for gpu in amd_gpus(kernel) if gpu]
+    cards = (path.resolve().name for path in system.glob("class/drm/renderD*/device"))
+    nodes = []
+    for address in addresses or sorted(cards):
+        nodes.append(-1)
         with contextlib.suppress(OSError, ValueError):
-            nodes[path.parent.resolve().name] = int(path.read_text())
-    return [nodes[address] for address in sorted(nodes)]
+            nodes[-1] = int((system / "bus/pci/devices" / address / "numa_node").read_text())
+    return nodes
+
+
+def _pci_address(gpu: Mapping[str, int]) -> str:
+    # The highest four bits of the location number the parts of a divided GPU.
+    location = gpu.get("location_id", 0)
+    bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7
+    return f"{gpu.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function}"
+
+
+def numa_cpus(system: Path = Path("/sys")) -> dict[int, set[int]]:
+    """Return the CPUs of each NUMA node that has any."""
+    cpus: dict[int, set[int]] = {}
+    for path in system.glob("devices/system/node/node[0-9]*/cpulist"):
+        with contextlib.suppress(OSError):
+            ranges = re.findall(r"(\d+)(?:-(\d+))?", path.read_text())
+            numbers = {n for a, b in ranges for n in range(int(a), int(b or a) + 1)}
+            cpus |= {int(path.parent.name.removeprefix("node")): numbers} if numbers else {}
+    return cpus
 
 
 # Options that ask for several processes.
@@ -341,6 +380,8 @@ FIRST_TENSOR = (
 )
 # A cold read of torch from a busy shared disk takes a minute or two.
 FIRST_TENSOR_SECONDS = 600
+# How long a child that was killed may take to end.
+END_SECONDS = 10
 OWN_ROCM = "without --rocm the image's own ROCm is used"
 HIP_HINT = f"{OWN_ROCM}; see Known failures in docs/rocm.md (apptainer #3261)"
 OWN_CUDA = "aam doctor which one this torch was built for"
@@ -360,15 +401,30 @@ def first_tensor(
     empty text.
     """
     command = [sys.executable, "-c", program.format(device)]
-    try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return f"took longer than {seconds:g} s"
-    status = process.returncode
+    with tempfile.TemporaryFile() as errors:
+        # A group of its own, so that the processes of a compiler end with it.
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            status = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return f"took longer than {seconds:g} s"
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            # One that waits for a broken device cannot be killed.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(END_SECONDS)
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").strip().splitlines()
     if status < 0:
         return f"ended with {signal.Signals(-status).name}"
-    lines = process.stderr.strip().splitlines() or [f"ended with status {status}"]
-    return lines[-1] if status else ""
+    return (lines or [f"ended with status {status}"])[-1] if status else ""
 
 
 def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:
@@ -395,21 +451,50 @@ def device_problem(kind: str, expected: int, built: str | None, count: int) -> s
     return ""
 
 
+def masks_line(masks: Sequence[int], nodes: Sequence[int], cpus: Mapping[int, set[int]]) -> str:
+    """Return a line that says whether device i is next to CPU mask i.
+
+    Parameters
+    ----------
+    masks
+        One for each task of a node, as bits.
+    nodes
+        The NUMA node of each device; -1: unknown.
+    cpus
+        The CPUs of each NUMA node.
+    """
+    if len(nodes) != len(masks) or not set(nodes) <= cpus.keys():
+        return f"the system does not say next to which CPUs the devices are (NUMA nodes {nodes})"
+    sets = [{bit for bit in range(mask.bit_length()) if mask >> bit & 1} for mask in masks]
+    places = zip(range(len(nodes)), sets, nodes, strict=True)
+    far = [f"{i} (NUMA node {node})" for i, own, node in places if not own <= cpus[node]]
+    if not far:
+        return f"device i is next to CPU mask i (NUMA nodes {', '.join(map(str, nodes))})"
+    order = "mend cpu_sets of the site, else their tasks compute far from their memory"
+    return f"warning: devices not next to the CPU mask of their number: {', '.join(far)}; {order}"
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """Check every GPU of this node, all at the same time; return 1 when one is missing or fails."""
+    """Check every GPU of this node, all at the same time; return 1 when one is missing or fails, 2
+    for a torch that is not built for it.
+    """
     import torch
 
     program = "python -m aam.device.environment"
     parser = argparse.ArgumentParser(prog=program, description=main.__doc__)
     parser.add_argument("--device", choices=tuple(NO_DEVICE), required=True)
     parser.add_argument("--devices", type=int, required=True, help="number that a node has")
+    parser.add_argument("--masks", default="", help="CPU masks of the tasks, in hexadecimal")
     options = parser.parse_args(words)
     built = "hip" if torch.version.hip else "cuda" if torch.version.cuda else None
     count = torch.cuda.device_count()
     problem = device_problem(options.device, options.devices, built, count)
     if problem:
         print(problem, file=sys.stderr)
-        return 1
+        return 1 if built == options.device else 2
+    if options.masks:
+        masks = [int(mask, 16) for mask in options.masks.split(",")]
+        print(f"{os.uname().nodename}: {masks_line(masks, numa_nodes(), numa_cpus())}", flush=True)
     names = [f"cuda:{index}" for index in range(count)]
     with ThreadPoolExecutor() as pool:
         results = [*pool.map(first_tensor, names)]

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from aam.device.environment import amd_gpus, numa_cpus
 from aam.device.platform import choose_device, platform_here
 from aam.errors import InputError
 from aam.files.atomic import check_writable, write_text
@@ -220,7 +221,7 @@ MEMORY_STAGES = ("model creation", "transfer", "forward", "backward", "step")
 BETWEEN = "between"
 
 
-def _kernel_bytes(name: str, path: str) -> int | None:
+def _kernel_bytes(name: str, path: str | Path) -> int | None:
     """Return the bytes of a line ``name: N kB`` of a file of the kernel; None without that line."""
     with contextlib.suppress(OSError):
         match = re.search(rf"^{name}:\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
@@ -282,15 +283,39 @@ def keep_freed_memory() -> None:
 def memory_limit(device: torch.device, share: float = DEFAULT_SHARE) -> int:
     """Return `share` of the bytes that this process could hold.
 
-    On a GPU of all its memory, and not more than the share of it that torch may take, else of what
-    is free or already held by this process.
+    On a GPU of all its memory, and not more than the share of it that torch may take; else, and on
+    a GPU that shares the memory of the host, of what is free or already held by this process.
     """
     if device.type == "cuda":
-        share = min(share, platform_here(device).memory_share or 1.0)
-        return int(share * torch.cuda.get_device_properties(device).total_memory)
+        here = platform_here(device)
+        share = min(share, here.memory_share or 1.0)
+        limit = share * torch.cuda.get_device_properties(device).total_memory
+        free = near_free_memory(max(len(amd_gpus()), 1)) if here.unified else None
+        return int(limit if free is None else min(limit, share * (free + held_memory(device))))
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = _kernel_bytes("MemAvailable", "/proc/meminfo") or physical
     return int(share * (free + resident_memory()))
+
+
+def near_free_memory(gpus: int, system: Path = Path("/sys")) -> int | None:
+    """Return a GPU's part of the free memory next to the CPUs of this process, in bytes.
+
+    Pages of files count as taken: a GPU of an APU gets its pages elsewhere before they are dropped
+    (ROCm/amdgpu #186). None where the system does not say.
+
+    Parameters
+    ----------
+    gpus : int
+        Number of GPUs of the machine, which are spread evenly over its NUMA nodes.
+    system : Path
+    """
+    cpus = numa_cpus(system)
+    near = [node for node in cpus if cpus[node] & os.sched_getaffinity(0)]
+    files = (system / f"devices/system/node/node{node}/meminfo" for node in near)
+    free = [
+        size for path in files if (size := _kernel_bytes(r"Node \d+ MemFree", path)) is not None
+    ]
+    return sum(free) * len(cpus) // (len(near) * gpus) if len(free) == len(near) > 0 else None
 
 
 class StageMemory(StageRecorder):

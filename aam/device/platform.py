@@ -42,11 +42,6 @@ BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 UNIFIED_SHARE = 0.8
 
 
-# Compute units and memory of a whole MI300A, which an administrator may divide into 3 or 6 devices
-# (rocm.docs.amd.com, "compute partitioning").
-WHOLE_APU = 228, 128 * 2**30
-
-
 @dataclass(frozen=True)
 class Platform:
     """The properties of a device that decisions depend on.
@@ -59,7 +54,7 @@ class Platform:
     memory : int
         In bytes.
     unified : bool
-        Whether CPU and GPU share it.
+        Whether CPU and GPU share it, as the driver says (``is_integrated``).
     bf16 : bool
         Whether the hardware has it.
     versions : dict
@@ -78,16 +73,13 @@ class Platform:
     memory_share: float | None
 
 
-def _unified_share(device: Facts) -> float:
+def _unified_share(system: Facts, device: Facts) -> float:
     """Return the share of unified memory that torch may take.
 
-    A driver may report the memory of the whole for each part of an APU. The parts together must
-    stay below the limit.
+    All GPUs of a node share the memory of the host. A driver may report the memory of a whole APU
+    for each of the devices into which it is divided.
     """
-    (units, memory), count = WHOLE_APU, device.get("multi_processor_count")
-    if "MI300A" not in device["name"] or not count:
-        return UNIFIED_SHARE
-    part = memory / max(round(units / count), 1)
+    part = system["memory"] / max(system.get("gpus") or 1, 1)
     return float(UNIFIED_SHARE * min(1.0, part / device["total_memory"]))
 
 
@@ -109,8 +101,9 @@ def platform_of(facts: Facts) -> Platform:
     capability = f"sm_{device['major']}{device['minor']}"
     architecture = device["gcnArchName"].split(":")[0] if is_amd else capability
     vendor = "AMD" if is_amd else "NVIDIA"
-    unified = bool(device.get("is_integrated")) or "MI300A" in name
-    share, bf16 = _unified_share(device) if unified else None, BF16.fullmatch(architecture)
+    # ROCm from 6.2 says so of an APU whatever its name: MI300A and MI300X are both gfx942.
+    unified = bool(device.get("is_integrated"))
+    share, bf16 = _unified_share(system, device) if unified else None, BF16.fullmatch(architecture)
     return Platform(vendor, architecture, name, memory, unified, bf16 is not None, versions, share)
 
 
@@ -152,6 +145,7 @@ def read_facts(device: torch.device) -> Facts:
     name = device_name(torch.device("cpu"))
     versions = {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda}
     system = {"machine": platform.machine(), "name": name, "memory": memory}
+    system["gpus"] = len(environment.amd_gpus())
     facts: Facts = {"system": system, "torch": versions, "device": None}
     facts |= {"environment": environment.watched_variables(), "mended": environment.APPLIED}
     for name in ("triton", "pytorch-triton-rocm"):

@@ -69,6 +69,11 @@ def test_words_and_binds(enter, image, tmp_path):
 def test_variables_that_are_passed_on_and_others(enter):
     variables = {"SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1", "RANK": "3", "NCCL_DEBUG": "INFO"}
     variables["AAM_X"] = HOSTILE
+    # What one sets on the first day of a machine, to find out what fails there.
+    debugging = "TORCHINDUCTOR_MAX_AUTOTUNE TORCHDYNAMO_VERBOSE HIP_LAUNCH_BLOCKING AMD_LOG_LEVEL"
+    debugging += " GPU_MAX_HW_QUEUES ROCBLAS_LAYER HIPBLASLT_LOG_LEVEL MIOPEN_ENABLE_LOGGING"
+    debugging += " AMD_SERIALIZE_KERNEL CUDA_LAUNCH_BLOCKING TORCH_LOGS TRITON_DEBUG"
+    variables |= dict.fromkeys(debugging.split(), "1")
     others = {"PYTHONSTARTUP": "/etc/pythonstart", "LD_LIBRARY_PATH": "/opt/cray", "FOO": "1"}
     _, environment = enter(**variables, **others)
     for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):

@@ -41,6 +41,8 @@ LONGEST_CHAIN = 1000
 # Values of --tree and --pretrained-encoder that are no files.
 NO_TREE = "none"
 NAME = re.compile(r"[\w-]+")
+# Seconds by which SLURM may warn late, and that a trial or a step may take (aam/device/probe.py).
+SIGNAL_DELAY, PROBE_SECONDS = 60, 300
 # The network where no option says otherwise, as in aam/config.py.
 DEFAULT_WIDTH = 96
 DEFAULT_LAYERS = 2
@@ -116,9 +118,14 @@ class Job:
 
     @property
     def warning(self) -> int:
-        """Seconds before the time limit at which the job is warned."""
+        """Seconds before the time limit at which the job is warned.
+
+        aam may try its device meanwhile, which it does not interrupt.
+        """
+        trials = 2 if "--compile-model" in self.command else 1
         copies = 3 * self.state_bytes / (self.site.shared_mb_per_second * 1e6)
-        return min(60 * math.ceil((240 + copies) / 60), self.seconds // 2)
+        needed = SIGNAL_DELAY + trials * PROBE_SECONDS + copies
+        return min(60 * math.ceil(needed / 60), self.seconds // 2)
 
     @property
     def reserve(self) -> int:

@@ -79,13 +79,14 @@ def command_lines(words: list[str]) -> str:
     return f"COMMAND=(\n    {text.strip()}\n)"
 
 
-def cpu_masks(site: Site) -> str:
-    """Return the CPUs next to each device as srun's bit masks."""
-    masks = []
-    for cpus in site.cpu_sets:
+def masks(job: Job) -> str:
+    """Return the CPUs next to each device as srun's bit masks, where each device has a task."""
+    sets = job.site.cpu_sets if job.places.tasks == len(job.site.cpu_sets) else ()
+    bits = []
+    for cpus in sets:
         parts = [[int(cpu) for cpu in part.split("-")] for part in cpus.split(",")]
-        masks.append(sum(1 << cpu for ends in parts for cpu in range(ends[0], ends[-1] + 1)))
-    return ",".join(map(hex, masks))
+        bits.append(sum(1 << cpu for ends in parts for cpu in range(ends[0], ends[-1] + 1)))
+    return ",".join(map(hex, bits))
 
 
 def sbatch_lines(job: Job) -> str:
@@ -152,7 +153,7 @@ def header(job: Job) -> str:
     if job.command:
         limit, warning = format_time(job.seconds), f"{job.warning} s"
         size, speed = format_bytes(job.state_bytes), f"{job.site.shared_mb_per_second:g} MB/s"
-        delay = "240 s for SLURM's delay and a step"
+        delay = "SLURM's delay, a trial of the device"
         lines += [
             f"time        {limit}; {warning} before its end: checkpoint, copy to shared storage, "
             "requeue",
@@ -216,6 +217,7 @@ def run_settings(job: Job) -> list[str]:
     return [
         f"FILE={shlex.quote(job.file)}",
         command_lines(job.command),
+        f"MASKS={masks(job)}  # the CPUs of each task: those next to its device",
         srun_lines(job),
         f"INSIDE={shlex.quote(job.python_inside or 'python')}",
         f"DEVICE={job.places.device}",
@@ -234,7 +236,6 @@ def run_settings(job: Job) -> list[str]:
 
 def srun_lines(job: Job) -> str:
     """Return the array SRUN, which starts the tasks; SLURM does not pass --cpus-per-task on."""
-    site = job.site
     words = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes * job.places.tasks}"]
     words += [f"--ntasks-per-node={job.places.tasks}"]
     words += [f"--cpus-per-task={job.places.cpus}"] if job.places.cpus else []
@@ -242,8 +243,8 @@ def srun_lines(job: Job) -> str:
     # Runs that tasks share end at different times.
     wait = LAST_RANK_SECONDS if job.each == "rank" else 0
     lines = [" ".join(words), f"--kill-on-bad-exit=0 --wait={wait} --export=ALL"]
-    if site.cpu_sets and job.places.tasks == len(site.cpu_sets):
-        lines += [f"--mem-bind=local '--cpu-bind=mask_cpu:{cpu_masks(site)}'"]
+    if masks(job):
+        lines += ['--mem-bind=local "--cpu-bind=mask_cpu:$MASKS"']
     return "SRUN=(\n    " + "\n    ".join(lines) + "\n)"
 
 

@@ -192,12 +192,14 @@ def test_pages_of_copied_files_are_dropped(bash, tmp_path):
 
 def test_the_first_step_of_a_job_checks_the_devices_of_a_site_with_gpus(bash, tmp_path):
     write_program(tmp_path / "containers" / "run", 'echo "$@" >called; exit 7')
-    settings = f"AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv) INSIDE=python DEVICES=4"
+    settings = (
+        f"AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv) INSIDE=python DEVICES=4 MASKS=0x1"
+    )
     called = tmp_path / "local" / "called"
     assert bash(f"DEVICE=cpu {settings}; first_tensor").returncode == 0
     assert not called.exists()
     assert bash(f"DEVICE=hip {settings}; first_tensor").returncode == 7
-    expected = "--nv image python -m aam.device.environment --device hip --devices 4\n"
+    expected = "--nv image python -m aam.device.environment --device hip --devices 4 --masks 0x1\n"
     assert called.read_text() == expected
 
 
@@ -273,27 +275,58 @@ def test_after_a_warning_no_further_fold_is_begun(bash, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "saved", "cancelled", "goes_on"),
+    ("status", "saved", "terminated", "goes_on"),
     [
-        (85, False, False, True),
-        (140, False, False, True),
-        (137, True, False, True),
-        (137, False, False, False),
-        (85, True, True, False),
-        (1, True, False, False),
-        (0, True, False, False),
+        (85, False, "", True),
+        (140, False, "", True),
+        (137, True, "", True),
+        (137, False, "", False),
+        # What SLURM 22.05 shows of a job that was cancelled, or preempted with and without grace.
+        (85, True, "JobState=COMPLETING PreemptTime=None", False),
+        (85, True, "JobState=RUNNING PreemptTime=2026-11-28T08:12:40", True),
+        (85, True, "JobState=COMPLETING PreemptTime=2026-11-28T08:13:48", True),
+        (143, True, "JobState=COMPLETING PreemptTime=2026-11-28T08:13:48", False),
+        # Preempted by a site that requeues, which SLURM has done already.
+        (85, True, "JobState=COMPLETING Restarts=1", False),
+        (1, True, "", False),
+        (0, True, "", False),
     ],
 )
 def test_a_killed_job_starts_again_only_with_something_new(
-    bash, tmp_path, status, saved, cancelled, goes_on
+    bash, tmp_path, status, saved, terminated, goes_on
 ):
     write(tmp_path / "shared" / "checkpoints" / "step-1", **{"manifest.json": "1"})
     new = tmp_path / "shared" / "checkpoints" / "step-2"
     later = f"mkdir {new}; echo 2 >{new}/manifest.json;" if saved else ""
-    settings = f"status={status} cancelled={'yes' if cancelled else ''}"
+    tool = write_program(tmp_path / "tools" / "scontrol", f"echo 'JobId=7 {terminated}'")
+    settings = f"status={status} ended={terminated and 'yes'} JOB=7 PATH={tool.parent}:$PATH"
     done = bash(f"{settings} saved_before=$(newest_saved); sleep 0.01; {later} may_go_on")
     assert done.returncode == (0 if goes_on else 1)
     assert ("often for lack of memory" in done.stderr) == (status == 137 and not saved)
+
+
+KILLED = "node1: tasks 0-1: Killed"
+SAVED = "node1: task 3: Exited with exit code 85"
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        (["node2: task 2: Exited with exit code 1", KILLED], "node2 1"),
+        ([SAVED, "node2: tasks 0,2-3: Exited with exit code 2", KILLED], "node2 2"),
+        # The others fail because the first is gone: what counts is that it was killed.
+        (["node2: task 2: Killed", "node1: task 0: Exited with exit code 1"], "node2 Killed"),
+        (["node2: task 2: Out Of Memory", KILLED], "node2 Out Of Memory"),
+        ([SAVED], ""),
+        ([], ""),
+    ],
+)
+def test_the_first_failure_is_told_from_what_srun_killed(bash, tmp_path, said, first):
+    """Lines as SLURM 22.05 writes them, between those of the tasks."""
+    lines = [f"srun: error: {line}" for line in said]
+    text = "\n".join(["Error: task 9: Exited with exit code 7", *lines, "srun: First task exited"])
+    (tmp_path / "said").write_text(f"{text}\n")
+    assert bash("said=said; first_failure").stdout.strip() == first
 
 
 def test_an_image_that_changed_after_the_submission_is_refused(bash, tmp_path):

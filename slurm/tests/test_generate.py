@@ -19,6 +19,7 @@ from unittest import mock
 
 import pytest
 
+from aam.device.probe import PROBE_SECONDS
 from containers.lib.errors import InputError
 from containers.tests.conftest import record
 from slurm.jobs import options, site, workflow
@@ -234,7 +235,11 @@ def test_the_warning_leaves_time_for_a_checkpoint(pretrain, shared):
     def seconds(text: str) -> int:
         return int(re.search(r"USR2@(\d+)", text)[1])
 
-    assert seconds(pretrain()) == 300
+    assert seconds(pretrain()) == 420
+    # A trial of the device does not outlast the warning.
+    assert PROBE_SECONDS < 420 - 60
+    compiled = seconds(pretrain(more=("--compile-model", "--output-dir", "compiled")))
+    assert compiled - 60 > 2 * PROBE_SECONDS
     assert seconds(pretrain("--time", "5:00")) == 150
     state = shared / "big" / "checkpoints" / "step-9"
     state.mkdir(parents=True)
@@ -242,7 +247,7 @@ def test_the_warning_leaves_time_for_a_checkpoint(pretrain, shared):
     with (state / "tensors").open("wb") as file:
         file.truncate(2_000_000_000)
     slow = {"AAM_SITE_SHARED_MB_PER_SECOND": "20"}
-    assert seconds(pretrain(more=("--output-dir", "big"), **slow)) == 540
+    assert seconds(pretrain(more=("--output-dir", "big"), **slow)) == 660
 
 
 def test_times():
@@ -416,7 +421,7 @@ def test_scripts_for_other_sites(pretrain, login, name, tmp_path):
     words = ("--site", name)
     text = pretrain(*words, AAM_SITE_ACCOUNT="project_1")
     assert absent(text, *(f"#SBATCH --{part}\n" for part in PUBLIC_SITES[name].split())) == []
-    assert (f"mask_cpu:{CORES_OF_LUMI}'" in text) == (name == "lumi-g")
+    assert (f"MASKS={CORES_OF_LUMI} " in text) == (name == "lumi-g")
     assert (".venv/bin/python -m aam pretrain" in text) == (name == "perlmutter")
     run_program("bash", "-n", input=text)
     text = pretrain(*words, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
@@ -457,13 +462,13 @@ def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, p
     text = pretrain(**{f"AAM_SITE_{key}": str(value) for key, value in variables.items()})
     tasks = (f"#SBATCH --ntasks-per-node={4 * parts}\n", f"#SBATCH --cpus-per-task={2 * cores}\n")
     assert absent(text, *tasks, f"--threads {cores}") == []
-    (masks,) = re.findall(r"mask_cpu:([0-9a-fx,]+)", text)
+    (masks,) = re.findall(r"\nMASKS=([0-9a-fx,]+) ", text)
     numbers = [int(mask, 16) for mask in masks.split(",")]
     assert len(numbers) == 4 * parts
     assert sum(numbers) == 2**192 - 1, "each core belongs to one rank"
     assert all(mask.bit_count() == 2 * cores for mask in numbers)
     if parts == 3:
-        assert f"mask_cpu:{masks}'" in pretrain("--site", "cosmos-tpx"), "the profile says the same"
+        assert f"MASKS={masks} " in pretrain("--site", "cosmos-tpx"), "the profile says the same"
     assert "VISIBLE_DEVICES=" not in text, "SLURM's own list holds for all ranks of a node"
 
 

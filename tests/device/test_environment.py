@@ -5,12 +5,14 @@ device in a child process, which may crash without harm.
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from aam.device import environment as module
 from aam.device.environment import cache_folder, first_tensor, required_changes, usable_shared_cache
+from aam.device.measure import near_free_memory
 
 HIP = "6.3.42134"
 
@@ -46,6 +48,102 @@ def test_required_changes(environment, chip, hip, expected):
     changes = required_changes(environment, [chip], hip)
     assert {change.name: change.value for change in changes} == expected
     assert environment == before
+
+
+# --- what the kernel says of GPUs and processors ------------------------------------------------
+
+
+def simulated_system(folder: Path, gpus: list[dict | None], cpus: dict[int, str]) -> Path:
+    """A /sys with GPUs at their NUMA nodes; None is a GPU of another job."""
+    nodes = folder / "class/kfd/kfd/topology/nodes"
+    for number, gpu in enumerate([{"cpu_cores_count": 48, "gfx_target_version": 0}, *gpus]):
+        place = nodes / str(number) / "properties"
+        place.parent.mkdir(parents=True)
+        if gpu is None:
+            # As the kernel answers for a device outside the cgroup: the file cannot be read.
+            place.mkdir()
+            continue
+        properties = {key: value for key, value in gpu.items() if key != "numa"}
+        place.write_text("".join(f"{key} {value}\n" for key, value in properties.items()))
+        if "numa" in gpu:
+            address = module._pci_address(properties)
+            device = folder / "bus/pci/devices" / address
+            device.mkdir(parents=True, exist_ok=True)
+            (device / "numa_node").write_text(f"{gpu['numa']}\n")
+    for node, listed in cpus.items():
+        place = folder / f"devices/system/node/node{node}"
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(f"{listed}\n")
+        (place / "meminfo").write_text(f"Node {node} MemFree:  {1000 * (node + 1)} kB\n")
+    return folder
+
+
+def apu(numa: int, bus: int, part: int = 0) -> dict:
+    location = part << 28 | bus << 8
+    return {"gfx_target_version": 90402, "location_id": location, "domain": 0, "numa": numa}
+
+
+COSMOS = {0: "0-23,96-119", 1: "24-47,120-143", 2: "48-71,144-167", 3: "72-95,168-191"}
+MASKS = [(2**24 - 1) << shift | (2**24 - 1) << 96 + shift for shift in (0, 24, 48, 72)]
+
+
+def test_gpus_of_other_jobs_end_no_command(tmp_path, monkeypatch):
+    system = simulated_system(tmp_path, [None, apu(1, 2), None], COSMOS)
+    nodes = system / "class/kfd/kfd/topology/nodes"
+    assert [bool(gpu) for gpu in module.amd_gpus(nodes)] == [False, True, False]
+    monkeypatch.setattr(module.amd_gpus, "__defaults__", (nodes,))
+    assert module._architectures() == ["gfx942"]
+    module.prepare_environment()
+    assert module.numa_nodes(system) == [1]
+    assert module.amd_gpus(tmp_path / "absent") == []
+
+
+def test_devices_are_in_the_order_of_the_kernel(tmp_path):
+    order = [apu(1, 2), apu(0, 1), apu(0, 1, part=1), apu(3, 9)]
+    assert module.numa_nodes(simulated_system(tmp_path / "sys", order, {})) == [1, 0, 0, 3]
+    assert module.numa_nodes(tmp_path / "absent") == []
+    unknown = {"gfx_target_version": 90402}
+    assert module.numa_nodes(simulated_system(tmp_path / "unknown", [unknown], {})) == [-1]
+    # NVIDIA: PCI addresses.
+    for number, (address, node) in enumerate((("0000:02:00.0", 1), ("0000:01:00.0", 0))):
+        device = tmp_path / "nvidia/bus/pci/devices" / address
+        card = tmp_path / "nvidia/class/drm" / f"renderD{128 + number}"
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text(f"{node}\n")
+        card.mkdir(parents=True)
+        (card / "device").symlink_to(device)
+    assert module.numa_nodes(tmp_path / "nvidia") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "masks", "line"),
+    [
+        ([0, 1, 2, 3], MASKS, "device i is next to CPU mask i (NUMA nodes 0, 1, 2, 3)"),
+        ([0, 0, 1, 1], [1, 2, 1 << 24, 2 << 24], "device i is next to CPU mask i"),
+        ([0, 1, 3, 2], MASKS, "warning: devices not next to the CPU mask of their number: 2 (NUMA"),
+        ([0, 1, 2, 3], MASKS[:3], "the system does not say"),
+        ([0, 1, 2, -1], MASKS, "the system does not say"),
+        ([], MASKS, "the system does not say"),
+        ([0], [2**48 - 1], "warning: devices not next to the CPU mask of their number: 0 (NUMA"),
+    ],
+)
+def test_a_line_says_whether_devices_are_next_to_their_masks(tmp_path, nodes, masks, line):
+    cpus = module.numa_cpus(simulated_system(tmp_path, [], COSMOS))
+    assert cpus[1] == {*range(24, 48), *range(120, 144)}
+    assert module.masks_line(masks, nodes, cpus).startswith(line)
+
+
+def test_free_memory_of_an_apu_is_that_next_to_the_process(tmp_path, monkeypatch):
+    system = simulated_system(tmp_path, [], {0: "0-1", 1: "2-3"})
+    for own, gpus, expected in (({0}, 2, 1000), ({2, 3}, 2, 2000), ({0, 2}, 4, 750)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, own=own: own)
+        assert near_free_memory(gpus, system) == 1024 * expected
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert near_free_memory(1, tmp_path / "absent") is None
+    assert near_free_memory(6, system) == 1024 * 1000 // 3
+
+
+# --- caches and threads -------------------------------------------------------------------------
 
 
 def test_the_cache_needs_no_home_where_it_is_named(monkeypatch):
@@ -190,6 +288,20 @@ def test_a_failure_is_described(program, seconds, failure):
     assert first_tensor("cuda:0", program, seconds) == failure
 
 
+def test_a_child_that_cannot_be_killed_is_left(monkeypatch):
+    """One that waits for a broken device is in uninterruptible sleep."""
+
+    class Stuck(subprocess.Popen):
+        def wait(self, timeout=None):
+            assert timeout is not None, "a wait without end"
+            if timeout == module.END_SECONDS:
+                super().wait()
+            raise subprocess.TimeoutExpired("python", timeout)
+
+    monkeypatch.setattr("subprocess.Popen", Stuck)
+    assert first_tensor("cuda:0", "# {}", 0.1) == "took longer than 0.1 s"
+
+
 @pytest.mark.parametrize(("hip", "hint"), [("6.3", "without --rocm"), (None, "nvidia-smi")])
 def test_all_devices_of_a_node_are_checked(monkeypatch, capsys, hip, hint):
     monkeypatch.setattr("torch.version.hip", hip)
@@ -204,6 +316,10 @@ def test_all_devices_of_a_node_are_checked(monkeypatch, capsys, hip, hint):
     assert message.count("\n") == 1
     monkeypatch.setattr(module, "first_tensor", lambda name: "")
     assert module.main(words) == 0
+    monkeypatch.setattr(module, "numa_nodes", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(module, "numa_cpus", lambda: {node: {node} for node in range(4)})
+    assert module.main([*words, "--masks", "0x1,0x2,0x8,0x4"]) == 0
+    assert "2 (NUMA node 2), 3 (NUMA node 3)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ import mmap
 import os
 import platform
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from aam.device import measure
 from aam.device.measure import (
     StageMemory,
     StageTimer,
@@ -153,6 +155,21 @@ def test_the_limit_is_a_share_of_what_the_process_could_hold():
     half, default = memory_limit(CPU, 0.5), memory_limit(CPU)
     assert half > resident_memory() / 2
     assert 1.2 < default / half < 2.0
+
+
+@pytest.mark.parametrize(
+    ("unified", "free", "limit"),
+    [(False, 10, 80), (True, 1000, 80), (True, 30, 28), (True, None, 80), (True, 0, 4)],
+)
+def test_memory_of_an_apu_is_that_of_the_host(monkeypatch, unified, free, limit):
+    """What host, workers and page cache hold is not free; what this process holds counts."""
+    here = SimpleNamespace(unified=unified, memory_share=None)
+    monkeypatch.setattr(measure, "platform_here", lambda device: here)
+    monkeypatch.setattr(measure, "near_free_memory", lambda gpus: free)
+    monkeypatch.setattr(measure, "held_memory", lambda device: 5)
+    properties = SimpleNamespace(total_memory=100)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: properties)
+    assert memory_limit(torch.device("cuda"), 0.8) == limit
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")

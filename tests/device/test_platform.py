@@ -100,15 +100,34 @@ def test_bf16_in_hardware_by_chip_and_capability(chip):
     assert platform_of(facts).bf16 is (CAPABILITIES[chip] if nvidia else CHIPS[chip])
 
 
+GB = 10**9
+MI300X = {"name": "AMD Instinct MI300X", "is_integrated": 0}
+
+
 @pytest.mark.parametrize(
-    ("units", "memory", "share"),
-    [(228, 128, 0.8), (76, 128 / 3, 0.8), (76, 128, 0.8 / 3), (38, 128, 0.8 / 6), (100, 128, 0.4)],
+    ("gpus", "host", "device", "share"),
+    [
+        # Modes SPX, TPX and CPX, where the driver reports the memory of the part or of the whole.
+        (4, 512, {"total_memory": 128 * GB, "multi_processor_count": 228}, 0.8),
+        (12, 512, {"total_memory": 128 * GB // 3, "multi_processor_count": 76}, 0.8),
+        (12, 512, {"total_memory": 128 * GB, "multi_processor_count": 76}, 0.8 / 3),
+        (24, 512, {"total_memory": 128 * GB, "multi_processor_count": 38}, 0.8 / 6),
+        # Another name, a virtual machine with one APU, memory that the firmware keeps.
+        (4, 512, {"total_memory": 128 * GB, "name": "Aldebaran"}, 0.8),
+        (1, 128, {"total_memory": 128 * GB}, 0.8),
+        (4, 500, {"total_memory": 128 * GB}, 0.8 * 125 / 128),
+        (None, 512, {"total_memory": 128 * GB}, 0.8),
+        (8, 2000, {"total_memory": 206 * GB, **MI300X}, None),
+        (8, 512, {"total_memory": 206 * GB, "name": "MI300A", "is_integrated": 0}, None),
+    ],
 )
-def test_the_parts_of_an_apu_share_its_memory(units, memory, share):
-    """Whether a driver reports the memory of the part or of the whole."""
+def test_an_apu_is_what_the_driver_says_and_its_devices_share_the_memory(gpus, host, device, share):
     facts = recorded("gfx942-torch2.7-rocm6.3")
-    facts["device"] |= {"multi_processor_count": units, "total_memory": int(memory * 2**30)}
-    assert platform_of(facts).memory_share == pytest.approx(share)
+    facts["device"] |= device
+    facts["system"] |= {"memory": host * GB, "gpus": gpus}
+    found = platform_of(facts)
+    assert found.unified is (share is not None)
+    assert found.memory_share == (share and pytest.approx(share, rel=1e-6))
 
 
 # --- this machine ------------------------------------------------------------------------------

@@ -340,6 +340,45 @@ def test_a_job_of_a_site_with_gpus_fails_on_a_node_without(site):
     site.finish(job, "allowed")
 
 
+def test_a_device_that_is_missing_on_one_node_is_tried_once_on_another(site):
+    """A job that waits for the first one waits for the second then."""
+    python = write_program(
+        site.folder / "missing" / "python",
+        'case "$*" in *aam.device.environment*) [ "$SLURMD_NODENAME" != node1 ]; exit ;; esac\n'
+        f'exec {sys.executable} "$@"',
+    )
+    gpus = {"AAM_SITE_DEVICE": "hip", "AAM_PYTHON": str(python)}
+    words = [*INPUTS, *SMALL[:-2], "--epochs", "1", "--device", "cpu", "--output-dir", "elsewhere"]
+    # While both nodes are free the first job gets the first.
+    job = site.submit("pretrain_single", *words, **gpus)
+    waiting = ["--parsable", f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes"]
+    child = site.cluster.call("sbatch", *waiting, "--output=/dev/null", "--wrap=true").strip()
+    assert site.wait(job, "elsewhere") == ("FAILED", 1), site.log("elsewhere")
+    other = re.findall(r"job (\d+) does the same without node1", site.log("elsewhere"))[0]
+    site.finish(other, "elsewhere")
+    assert site.wait(child, "elsewhere")[0] == "COMPLETED"
+    site.assert_clean("elsewhere")
+
+
+def test_a_rank_that_fails_is_reported_and_not_those_that_were_killed(site):
+    """A task that fails alone, while the others wait for it until srun kills them."""
+    python = write_program(
+        site.folder / "failing" / "python",
+        'case "$*" in *--resume-from*) [ "$SLURM_PROCID" != 1 ] || exit 1\n'
+        "    trap '' TERM; exec sleep 300 ;; esac\n"
+        f'exec {sys.executable} "$@"',
+    )
+    words = ["pretrain_node", "--data", site.study, "--devices", "2", "--print", "--"]
+    words += [*INPUTS, *SMALL, "--output-dir", "failing"]
+    done = site.login("python3", ROOT / "slurm" / "generate", *words, AAM_PYTHON=str(python))
+    (site.shared / "failing" / "slurm").mkdir(parents=True)
+    script = site.folder / "failing" / "job.sh"
+    script.write_text(done.stdout.replace("--wait=120", "--wait=3"))
+    job = site.cluster.call("sbatch", "--parsable", script).strip()
+    assert site.wait(job, "failing") == ("FAILED", 1), site.log("failing")
+    assert "summary: status 1, start 1" in site.log("failing")
+
+
 def test_requeues_are_bounded(site):
     words = ["--table", "table.biom", *LONG, "--output-dir", "bounded"]
     job = site.submit("pretrain_single", *words, AAM_SITE_MOST_REQUEUES="1")
