@@ -5,10 +5,8 @@
 # ENGINE       apptainer, singularity or a path (empty: the first on PATH)
 # BASE DIGEST  another base for an image: a local root folder or SIF, or NAME@sha256:DIGEST
 # DEFINITION   rocm or cuda: the definition of container-cpu; IMAGE_PYTHON: the Python inside
-# FABRIC       1: libfabric and its plugin in the image, for several nodes; or a folder with their archives
 # SNAPSHOT     date of the archive of packages for another BASE, such as 20260601T000000Z
 # ROUTE        definition, or layer if you may not build (empty: the one that works)
-# PULL         0: build an image, even where one of a release could be pulled
 # DATA         folder of the studies that the shipped encoder learns from
 # TABLE TREE METADATA     what a job on a cluster reads
 # COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
@@ -27,10 +25,8 @@ BASE ?=
 DIGEST ?=
 DEFINITION ?=
 IMAGE_PYTHON ?=
-FABRIC ?=
 SNAPSHOT ?=
 ROUTE ?=
-PULL ?=
 ARGS ?=
 export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN ALLOW_CPU
 # Tests start hundreds of processes, which would compile the package each.
@@ -145,7 +141,7 @@ container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyT
 container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions with other arguments
 
 containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py containers/inside/*/*.py) $(SOURCES)
-	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --fabric "$(FABRIC)" --snapshot "$(SNAPSHOT)" --route "$(ROUTE)" --pull "$(PULL)"
+	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --snapshot "$(SNAPSHOT)" --route "$(ROUTE)"
 
 verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)
 verify-rocm verify-cuda verify-cpu:
@@ -153,7 +149,7 @@ verify-rocm verify-cuda verify-cpu:
 
 oci-rocm: ## the same image as an OCI archive, with Buildah or Podman (also oci-cuda, oci-cpu)
 oci-rocm oci-cuda oci-cpu:
-	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --fabric "$(FABRIC)" --snapshot "$(SNAPSHOT)"
+	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --snapshot "$(SNAPSHOT)"
 
 release: setup ## check version, changelog and metadata, build wheels (the plugin too), sdist and pages, run the demo from the wheel (ARGS=--draft)
 	$(ENV) -c "import twine, furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[release,docs]"
@@ -163,7 +159,7 @@ lock: setup ## write containers/lock from pyproject.toml and containers/pins.tom
 	$(ENV) containers/build lock
 	$(ENV) slurm/write_options.py
 
-pin: ## record the current digests of the base images in containers/pins.toml (needs skopeo)
+pin: ## write the current digests of the base images into the definitions (needs skopeo)
 	$(BUILD) pin
 
 clean: ## remove the environment, the caches, build products and the demo; images stay

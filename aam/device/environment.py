@@ -381,7 +381,7 @@ FIRST_TENSOR = (
 # A cold read of torch from a busy shared disk takes a minute or two.
 FIRST_TENSOR_SECONDS = 600
 # How long a child that was killed may take to end.
-END_SECONDS = 10
+KILL_SECONDS = 10
 OWN_ROCM = "without --rocm the image's own ROCm is used"
 HIP_HINT = f"{OWN_ROCM}; see Known failures in docs/rocm.md (apptainer #3261)"
 OWN_CUDA = "aam doctor which one this torch was built for"
@@ -419,7 +419,7 @@ def first_tensor(
                 os.killpg(child.pid, signal.SIGKILL)
             # One that waits for a broken device cannot be killed.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(END_SECONDS)
+                child.wait(KILL_SECONDS)
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
     if status < 0:

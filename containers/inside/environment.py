@@ -137,6 +137,12 @@ def install_vendor(python: Path, lines: str, index: str, *arguments: str) -> Non
         sys.exit(f"environment: {names}: {missing}")
 
 
+def projects(sources):
+    """Return the folders below that of the sources which pip can install."""
+    found = [sources, *sorted(sources.glob("plugins/*"))] if sources else []
+    return [str(folder) for folder in found if (folder / "pyproject.toml").exists()]
+
+
 def main() -> None:
     """Make the environment or bring it up to date."""
     parser = argparse.ArgumentParser(
@@ -148,6 +154,7 @@ def main() -> None:
     add("--index", default="", help="index of the vendor's wheels (default: that of the lock)")
     add("--torch", default="", help="install this PyTorch instead of the lock's, without a hash")
     add("--wheel", nargs="+", default=[], help="the wheels of aam, installed last")
+    add("--sources", type=Path, help="the sources of aam and its plugins instead of wheels")
     add("--editable", nargs="+", default=[], help="folders instead of wheels")
     add("--image", action="store_true", help="keep no cache, and compile everything to bytecode")
     options = parser.parse_args()
@@ -164,7 +171,7 @@ def main() -> None:
         succeeded = True
     succeeded = succeeded and install_rest(python, lock, rest, options.image, *words)
     editable = (word for folder in options.editable for word in ("--editable", folder))
-    aam = [*options.wheel, *editable]
+    aam = [*options.wheel, *editable, *projects(options.sources)]
     if aam and succeeded:
         words += ["--no-deps", "--no-index", "--no-build-isolation", *aam]
         succeeded = pip(python, "install", *words)

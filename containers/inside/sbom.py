@@ -14,8 +14,6 @@ from importlib import metadata
 from pathlib import Path
 
 DOCUMENTS = Path("/usr/share/doc")
-# What containers/inside/fabric/build.py has built.
-BUILT = Path("/opt/fabric/sources.json")
 QUERY = ("dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Architecture}\n")
 
 
@@ -69,22 +67,6 @@ def debian_packages(unpacked: Path) -> list[list[str]]:
     return list({line.split("\t")[0]: line.split("\t") for line in lines}.values())
 
 
-def built_from_source(file: Path = BUILT) -> list[dict[str, object]]:
-    """Return the entries of what was built from archives of sources, with their address, SHA-256
-    and licence.
-    """
-    sources = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    return [
-        {
-            **component("generic", source["name"], source["version"]),
-            "hashes": [{"alg": "SHA-256", "content": source["sha256"]}],
-            "externalReferences": [{"type": "distribution", "url": source["url"]}],
-            "licenses": [{"expression": source["licence"]}],
-        }
-        for source in sources
-    ]
-
-
 def main(lock: Path) -> None:
     """Print the bill of materials of this root file system and of the Python that runs this."""
     system = distribution_id()
@@ -107,7 +89,7 @@ def main(lock: Path) -> None:
     properties = {"aam:lock-sha256": digest, "aam:python": platform.python_version()}
     properties["aam:glibc"] = platform.libc_ver()[1]
     listed = [{"name": name, "value": value} for name, value in properties.items()]
-    components = [*debian, *python, *built_from_source()]
+    components = [*debian, *python]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",

@@ -7,7 +7,6 @@ is built. Later: containers/run IMAGE python /opt/aam/selftest.py [--json FILE] 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import math
 import os
@@ -23,7 +22,6 @@ import torch
 from packaging.requirements import Requirement
 
 LOCK = Path(__file__).with_name("lock.txt")
-FABRIC = Path("/opt/fabric")
 MODULES = "torch numpy scipy pandas biom skbio h5py sklearn safetensors rich tensorboard"
 MODULES += " altair vl_convert jaxtyping aam aam.cli"
 # Features of one attention head, as in the default network.
@@ -141,30 +139,8 @@ def check_devices() -> dict[str, object]:
     return report
 
 
-def check_fabric() -> dict[str, object]:
-    """Check that libfabric and the plugin of NCCL or RCCL load, where they were built into the
-    image.
-    """
-    built = FABRIC / "sources.json"
-    if not built.exists():
-        return {}
-    sources = json.loads(built.read_text(encoding="utf-8"))
-    names = {source["name"]: source["version"] for source in sources}
-    version = ctypes.CDLL(str(FABRIC / "lib" / "libfabric.so.1")).fi_version()
-    report: dict[str, object] = {**names, "libfabric": f"{version >> 16}.{version & 0xFFFF}"}
-    if len(names) > 1:
-        # torch has loaded the library of the GPUs that it is linked with.
-        name = "librccl-net.so" if torch.version.hip else "libnccl-net.so"
-        plugin = ctypes.CDLL(str(FABRIC / "lib" / name))
-        numbers = range(4, 14)
-        interfaces = [f"v{n}" for n in numbers if hasattr(plugin, f"ncclNetPlugin_v{n}")]
-        assert interfaces, "the plugin has no interface for NCCL or RCCL (ncclNetPlugin_v...)"
-        report["interfaces"] = interfaces
-    return report
-
-
 CHECKS = (check_packages, check_imports, check_runtime, check_compiler, check_training)
-CHECKS += (check_devices, check_fabric)
+CHECKS += (check_devices,)
 
 
 def main() -> int:

@@ -129,11 +129,11 @@ def copy_host_fabric(folders: list[str], caches: Path) -> Path:
 
 
 def search_path() -> str:
-    """Return the LD_LIBRARY_PATH inside: the node's libfabric, the image's plugin and libraries,
-    then the node's.
+    """Return the LD_LIBRARY_PATH inside: the node's libfabric, the image's libraries, then the
+    node's.
     """
     system = [f"/usr/lib/{machine}-linux-gnu" for machine in ("x86_64", "aarch64")]
-    return ":".join([INSIDE, "/opt/fabric/lib", *system, f"{INSIDE}/needed"])
+    return ":".join([INSIDE, *system, f"{INSIDE}/needed"])
 
 
 # --- the command -------------------------------------------------------------------------------

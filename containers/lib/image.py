@@ -12,19 +12,17 @@ import shlex
 import signal
 import sys
 import tempfile
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 from aam.files.atomic import atomic_file, file_digest
+from containers.lib.definition import fill, packages
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import raise_if_any
-from containers.lib.fabric import describe, fill_fabric
-from containers.lib.files import CONTAINERS, IS_INSTALLED, commit_time, revision
-from containers.lib.layer import build_layer, fill, packages
+from containers.lib.files import IS_INSTALLED, commit_time, revision
+from containers.lib.layer import build_layer
 from containers.lib.pins import REST, read_pins, record, unverified
 from containers.lib.plan import Plan, Request, collect, disk_problems, disks, make_plan
-from containers.lib.pull import commit_inside, is_pulled, pull
 from containers.lib.sidecar import (
     Sidecar,
     file_record,
@@ -34,19 +32,9 @@ from containers.lib.sidecar import (
     write_papers,
     write_sidecar,
 )
-from containers.lib.wheels import (
-    copy_wheels,
-    make_wheels,
-    source_digest,
-    version,
-    wheel_folders,
-    wheel_path,
-    wheel_problems,
-)
+from containers.lib.wheels import copy_sources, source_digest, version, wheel_folders
 
 ROUTES = ("auto", "definition", "layer")
-# The route of a released image.
-PULL = "pull"
 
 
 def build_command(plan: Plan, engine: Engine, out: Path) -> list[str]:
@@ -69,11 +57,9 @@ def build_definition(plan: Plan, engine: Engine, out: Path) -> str:
     base = plan.base
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="build-") as name:
         folder = Path(name)
-        (folder / "containers").symlink_to(CONTAINERS)
-        copy_wheels(folder / "wheels")
-        fill_fabric(folder / "fabric", plan.fabric)
+        copy_sources(folder)
         if base.local:
-            (folder / f"{base.name}@{base.digest}").symlink_to(base.local)
+            (folder / plan.values["BASE"]).symlink_to(base.local)
         command = build_command(plan, engine, out)
         epoch = {"SOURCE_DATE_EPOCH": str(commit_time())} if engine.builds_reproducibly else None
         return run_engine(command, f"building {plan.definition.name}", folder, epoch)
@@ -81,7 +67,7 @@ def build_definition(plan: Plan, engine: Engine, out: Path) -> str:
 
 def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str:
     """Describe what a build would run, need and fetch."""
-    pins, base, values, fabric = plan.pins, plan.base, plan.values, plan.fabric
+    pins, base, values = plan.pins, plan.base, plan.values
     as_of = f" as of {values['SNAPSHOT']}" if values["SNAPSHOT"] else ""
     parts = pins.lock.read_text(encoding="utf-8").split(REST)
     vendor, own = (re.findall(r"(?m)^(\w\S*==[^\s\\]+)", part) for part in parts)
@@ -95,13 +81,6 @@ def show_plan(plan: Plan, image: Path, engine: Engine | None, route: str) -> str
         ("pip", f"{', '.join(vendor)} from {pins.index}" if vendor else ""),
         ("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash"),
     ]
-    for source in fabric.sources:
-        origin = fabric.folder or source.url
-        rows.append(("fabric", f"{source.file} from {origin}, built in the image"))
-    made = "and that of aam-16s, made of these sources where they changed"
-    rows.append(("wheel", f"{wheel_path().name} {made}"))
-    if route == PULL:
-        rows.append(("pull", f"oras://{pins.released}, instead of a build; PULL=0 builds"))
     never = "never from its pinned base, as far as containers/pins.toml records"
     rows.append(("built", pins.built or never))
     unconfirmed = ", ".join(unverified(pins))
@@ -143,11 +122,7 @@ def build(request: Request) -> Path | str:
     plan = make_plan(request, problems)
     image = image_path(request)
     engine = collect(lambda: find_engine(request.engine), absences)
-    if is_pulled(request, read_pins(request.flavour)):
-        request = replace(request, route=PULL)
-    else:
-        too_small = collect(lambda: disk_problems(read_pins(request.flavour), image), problems)
-        absences += [*(too_small or []), *wheel_problems()]
+    absences += disk_problems(read_pins(request.flavour), image)
     is_shown = request.submit == "0"
     raise_if_any(problems if is_shown else [*problems, *absences])
     assert plan is not None
@@ -168,8 +143,6 @@ def build(request: Request) -> Path | str:
 
 def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
     """Write the files of an image and its sidecar, and print remarks about it."""
-    if route != PULL:
-        make_wheels()
     layer = image.with_suffix(".squashfs")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with contextlib.ExitStack() as files:
@@ -177,18 +150,13 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         new_layer = files.enter_context(atomic_file(layer)) if route == "layer" else None
         if new_layer:
             log = build_layer(plan, engine, new_image, new_layer)
-        elif route == PULL:
-            log = pull(engine, plan.pins, new_image)
         else:
             log = build_definition(plan, engine, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])
-        inside = commit_inside(engine, new_image) if route == PULL else ""
         for outdated in (sidecar_path(image), *([] if new_layer else [layer])):
             outdated.unlink(missing_ok=True)
     pins, base, values = plan.pins, plan.base, plan.values
     commit, dirty = revision()
-    # A released image holds the aam of its own commit.
-    is_same = not inside or (inside == commit and not dirty)
     papers = {
         "definition": fill(plan.definition.read_text(encoding="utf-8"), values),
         "lock": pins.lock.read_text(encoding="utf-8"),
@@ -202,10 +170,10 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         base={"name": base.name, "digest": base.digest, "pinned": base.pinned},
         lock={"file": pins.lock.name, "sha256": file_digest(pins.lock)},
         unverified=unverified(pins),
-        aam_sha256=source_digest() if is_same else f"of commit {inside}",
+        aam_sha256=source_digest(),
         sbom_sha256=hashlib.sha256(sbom.encode()).hexdigest(),
         definition_sha256=file_digest(plan.definition),
-        git={"commit": inside or commit, "dirty": dirty and not inside},
+        git={"commit": commit, "dirty": dirty},
         engine={"name": engine.name, "version": engine.version},
         python=values["PYTHON"],
         route=route,
@@ -213,10 +181,9 @@ def write_image(plan: Plan, engine: Engine, image: Path, route: str) -> None:
         papers=write_papers(image, papers),
         version=version(),
         snapshot=values["SNAPSHOT"],
-        fabric=describe(plan.fabric.sources),
     )
     write_sidecar(sidecar, image)
-    if base.pinned and route != PULL and not IS_INSTALLED:
+    if base.pinned and not IS_INSTALLED:
         by = f"{engine.name} {engine.version}, {route}"
         record(pins.flavour, "built", f"{date.today()}, commit {commit[:12]}, {by}")
         # make compares the times of the image and of pins.toml.

@@ -10,19 +10,18 @@ the base.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from containers.lib.definition import packages, section
 from containers.lib.engine import Engine, capture, exec_words, run_engine, scratch_folder
 from containers.lib.errors import FailedError, InputError
-from containers.lib.fabric import fill_fabric
 from containers.lib.files import CONTAINERS, ROOT
 from containers.lib.plan import Plan
-from containers.lib.wheels import copy_wheels, wheel_folders
+from containers.lib.wheels import copy_sources, wheel_folders
 
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -59,25 +58,6 @@ for file in "$state"/cache/archives/*.deb; do
 done | sort > "$layer/opt/aam/debs.txt"
 rm -rf "$state"
 """  # noqa: E501
-
-
-def section(definition: Path, name: str) -> str:
-    """Return the lines of one section of a definition."""
-    match = re.search(rf"(?ms)^%{name}\n(.*?)(?=^%|\Z)", definition.read_text(encoding="utf-8"))
-    if not match:
-        raise InputError(f"{definition}: has no section %{name}")
-    return match[1]
-
-
-def fill(text: str, values: dict[str, str]) -> str:
-    """Return the text of a definition, or of a section, with its arguments filled in."""
-    return re.sub(r"{{ (\w+) }}", lambda match: values[match[1]], text)
-
-
-def packages(definition: Path, values: dict[str, str]) -> list[str]:
-    """Return the Debian packages that a definition installs."""
-    post = fill(section(definition, "post").replace("\\\n", " "), values)
-    return str(re.findall(r"apt-get install .*--no-install-recommends (.*)", post)[0]).split()
 
 
 def mksquashfs_path() -> str:
@@ -126,7 +106,7 @@ def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Pa
     elif local:
         run_engine([engine.command, "build", str(out), str(local)], f"packing {local.name}")
     else:
-        source = f"docker://{values['BASE']}@{values['DIGEST']}"
+        source = f"docker://{values['BASE']}"
         command = [engine.command, "pull", "--disable-cache", str(out), source]
         run_engine(command, f"pulling {source}")
 
@@ -134,7 +114,8 @@ def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Pa
 def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> None:
     """Write what the definition's %files, %environment and %runscript would."""
     aam = root / "opt" / "aam"
-    for name in ("aam", "venv", "fabric"):
+    # Where containers/run --host-fabric binds the libfabric of a node.
+    for name in ("aam", "venv", "fabric/host"):
         (root / "opt" / name).mkdir(parents=True, exist_ok=True)
     for path in (CONTAINERS / "inside").glob("*.py"):
         shutil.copy(path, aam / path.name)
@@ -156,9 +137,8 @@ def layer_steps(plan: Plan) -> str:
     """Return the commands that make the environment inside the base."""
     python, values = f"python{plan.values['PYTHON']}", plan.values
     steps = (
-        f"{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index "
-        f"'{values['INDEX']}' --wheel /tmp/wheels/*.whl --image",
-        f"{python} /tmp/fabric/build.py /opt/fabric",
+        f"AAM_COMMIT='{values['REVISION']}' {python} /opt/aam/environment.py /opt/venv "
+        f"/opt/aam/lock.txt --index '{values['INDEX']}' --sources /tmp/source --image",
         "/opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json",
     )
     return " && ".join(steps)
@@ -190,13 +170,12 @@ def build_layer(plan: Plan, engine: Engine, base: Path, out: Path) -> str:
         temporary.mkdir()
         bind_tmp = f"{temporary}:/tmp"
         packages_layer = None
-        if plan.fabric.sources or base_lacks_packages(engine, base, plan.values["PYTHON"]):
+        if base_lacks_packages(engine, base, plan.values["PYTHON"]):
             log += unpack_packages(plan, engine, base, folder, [bind_tmp])
             packages_layer = folder / "packages.squashfs"
         add_definition_files(root, plan.definition, plan.values)
-        copy_wheels(temporary / "wheels")
-        fill_fabric(temporary / "fabric", plan.fabric)
-        written = (f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric"))
+        copy_sources(temporary / "source")
+        written = (f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv"))
         wheels = (f"{path}:{path}:ro" for path in wheel_folders())
         steps = ["sh", "-euc", layer_steps(plan)]
         log += run_in_base(engine, base, steps, [bind_tmp, *written, *wheels], packages_layer)

@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from aam.files.atomic import atomic_file
+from containers.lib.definition import fill, section
 from containers.lib.engine import find_program, run_engine, scratch_folder
 from containers.lib.errors import InputError, raise_if_any
-from containers.lib.fabric import fill_fabric
-from containers.lib.files import CONTAINERS, ROOT
-from containers.lib.layer import fill, section
 from containers.lib.pins import read_pins
 from containers.lib.plan import Base, Plan, Request, collect, disk_problems, make_plan
-from containers.lib.wheels import copy_wheels, version, wheel_folders, wheel_problems
+from containers.lib.wheels import copy_sources, version, wheel_folders
 
 PROGRAMS = ("buildah", "podman")
 HOW_TO_INSTALL = "install one (the packages of these names in Debian, Ubuntu, Fedora)"
@@ -69,12 +66,7 @@ def base_instructions(base: Base) -> str:
 
 def fill_context(folder: Path, text: str, plan: Plan) -> None:
     """Copy what a Containerfile names into the folder of a build."""
-    for path in (*(CONTAINERS / "inside").glob("*.py"), plan.pins.lock):
-        target = folder / path.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    copy_wheels(folder / "wheels")
-    fill_fabric(folder / "fabric", plan.fabric)
+    copy_sources(folder)
     (folder / "Containerfile").write_text(text + "\n", encoding="utf-8")
     if plan.base.local:
         tar = ["tar", "-cf", str(folder / "base.tar"), "-C", str(plan.base.local), "."]
@@ -113,7 +105,7 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
         if only_text
         else collect(lambda: find_program(request.engine, PROGRAMS, HOW_TO_INSTALL), problems)
     )
-    problems += [] if only_text else [*disk_problems(pins, archive), *wheel_problems()]
+    problems += [] if only_text else disk_problems(pins, archive)
     raise_if_any([*problems, *archive_problems(archive, plan)])
     assert plan is not None
     text = containerfile(plan.definition, plan.values, base_instructions(plan.base))

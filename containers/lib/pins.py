@@ -1,5 +1,6 @@
-"""containers/pins.toml and the locks: reading, checking and recording values; `make pin` asks the
-registry, through skopeo, for the digest of each base image.
+"""What an image is pinned to, from its definition and containers/pins.toml; the locks: reading,
+checking and recording values. `make pin` asks the registry, through skopeo, for the digest of each
+base.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from containers.lib.definition import arguments, set_argument
 from containers.lib.errors import FailedError, InputError
 from containers.lib.files import CONTAINERS, OUTPUT, ROOT, write_text
 
@@ -31,12 +33,14 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Pins:
-    """One table of pins.toml; the head of that file explains each value."""
+    """One table of pins.toml, with the values of its definition; the head of that file explains
+    them.
+    """
 
     flavour: str
-    definition: str
-    base: str
-    digest: str
+    definition: Path
+    base: str  # NAME@sha256:DIGEST
+    tag: str
     python: str
     extras: tuple[str, ...]
     index: str
@@ -49,7 +53,6 @@ class Pins:
     snapshot: str = ""
     like: str = ""
     built: str = ""
-    released: str = ""
 
     @property
     def lock(self) -> Path:
@@ -68,9 +71,17 @@ def read_pins(flavour: str) -> Pins:
         expected = f"expected one of {', '.join(LOCKS)}"
         raise InputError(f"{flavour!r} is not a flavour of the image: {expected}")
     tables = tomllib.loads(PINS.read_text(encoding="utf-8"))
-    table = {**tables.get(tables[flavour].get("like"), {}), **tables[flavour]}
+    table: dict[str, Any] = {**tables.get(tables[flavour].get("like"), {}), **tables[flavour]}
+    table["definition"] = definition = CONTAINERS / table["definition"]
+    defaults = arguments(definition)
+    pinned = {name: defaults[name.upper()] for name in ("base", "python", "snapshot", "index")}
+    torch = defaults["TORCH"]
+    table["requires"] = [text.replace("{TORCH}", torch) for text in table["requires"]]
+    wheels = table.get("wheels", {}).items()
+    table["wheels"] = {name.replace("{TORCH}", torch): hashes for name, hashes in wheels}
     values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in table.items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (pinned | table).items()
     }
     return Pins(flavour=flavour, **values)
 
@@ -147,7 +158,7 @@ def registry_digest(image: str) -> str:
     ``docker.io/library/ubuntu:24.04``; nothing is changed where there is none.
     """
     if shutil.which("skopeo") is None:
-        hint = "or write the digest that `crane digest` shows into containers/pins.toml"
+        hint = "or write the digest that `crane digest` shows into BASE of the definitions"
         raise InputError(f"make pin: skopeo not found on PATH; install the package skopeo, {hint}")
     done = subprocess.run([*SKOPEO, f"docker://{image}"], capture_output=True, text=True)
     digest = done.stdout.strip()
@@ -159,16 +170,17 @@ def registry_digest(image: str) -> str:
 
 
 def pin_all(flavours: tuple[str, ...]) -> None:
-    """Record the current digest of the base image of each flavour, and now as the date of its
-    packages.
+    """Write the current digest of the base of each flavour into its definition, and now as the date
+    of its packages.
     """
-    bases = {flavour: read_pins(flavour).base for flavour in flavours}
-    digests = {base: registry_digest(base) for base in set(bases.values())}
-    for flavour, base in bases.items():
-        found = "as recorded"
-        if read_pins(flavour).digest != digests[base]:
-            record(flavour, "digest", digests[base])
+    pins = {read.definition: read for read in map(read_pins, flavours)}
+    tags = {path: f"{read.base.partition('@')[0]}:{read.tag}" for path, read in pins.items()}
+    digests = {tag: registry_digest(tag) for tag in set(tags.values())}
+    for path, tag in tags.items():
+        base, found = f"{tag.rpartition(':')[0]}@{digests[tag]}", "already pinned in"
+        if pins[path].base != base:
+            set_argument(path, "BASE", base)
             # Packages that are older than the base's own could not be installed with them.
-            record(flavour, "snapshot", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-            found = "recorded in containers/pins.toml"
-        print(f"{flavour}: {base} is {digests[base]}, {found}")
+            set_argument(path, "SNAPSHOT", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+            found = "written into"
+        print(f"{tag} is {digests[tag]}, {found} {path.name}")

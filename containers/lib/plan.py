@@ -13,15 +13,14 @@ from typing import Any
 from aam.files.atomic import file_digest
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import InputError
-from containers.lib.fabric import Fabric, choose_fabric
-from containers.lib.files import CONTAINERS, folder_digest, revision
+from containers.lib.files import CONTAINERS, commit_label, folder_digest
 from containers.lib.pins import DIGEST, Pins, lock_problems, read_pins
 from containers.lib.wheels import version
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a build; empty values are taken from pins.toml."""
+    """The options of a build; empty values are taken from the definition and pins.toml."""
 
     flavour: str
     base: str = ""
@@ -31,10 +30,8 @@ class Request:
     engine: str = ""
     route: str = "auto"
     output: str = ""
-    fabric: str = ""  # 1, or a folder with the archives: the layer of communication too
     snapshot: str = ""
     submit: str = ""  # "0": only show what would be done
-    pull: str = ""  # "0": build, even where a released image could be pulled
 
 
 @dataclass(frozen=True)
@@ -64,21 +61,21 @@ def choose_base(request: Request, pins: Pins) -> Base:
         name = re.sub(r"[^\w.-]", "-", local.resolve().name)
         return Base(name, digest, local.resolve(), pinned=False)
     name, _, digest = (request.base or pins.base).partition("@")
-    digest = request.digest or digest or ("" if request.base else pins.digest)
+    digest = request.digest or digest
     if request.base.startswith(("/", ".")) or os.sep * 2 in request.base:
         wrong = "no such folder or file; expected a path or NAME@sha256:DIGEST"
         raise InputError(f"BASE={request.base}: {wrong}")
     if not digest:
         ask = f"`skopeo inspect --no-tags --format {{{{.Digest}}}} docker://{name}` prints it"
         own = f"write BASE=NAME@sha256:DIGEST; {ask}"
-        hint = own if request.base else "make pin asks its registry"
+        hint = own if request.base else f"make pin asks its registry ({pins.definition.name})"
         wrong = "has no digest, so the same image could not be built again"
         raise InputError(f"BASE={name}: {wrong}; {hint}")
     if not DIGEST.fullmatch(digest):
         raise InputError(f"DIGEST={digest}: expected sha256: and 64 hexadecimal digits")
     # An engine takes either a tag or a digest; the digest is exact.
-    pinned = (name, digest) == (pins.base, pins.digest)
-    return Base(re.sub(r":[\w.-]+$", "", name), digest, None, pinned)
+    name = re.sub(r":[\w.-]+$", "", name)
+    return Base(name, digest, None, f"{name}@{digest}" == pins.base)
 
 
 def choose_python(request: Request, pins: Pins, base: Base) -> str:
@@ -104,7 +101,8 @@ def choose_python(request: Request, pins: Pins, base: Base) -> str:
 
 def definition_path(request: Request, pins: Pins) -> Path:
     """Return the requested definition, or else the pinned one."""
-    path = CONTAINERS / (f"aam-{request.definition}.def" if request.definition else pins.definition)
+    own = CONTAINERS / f"aam-{request.definition}.def"
+    path = own if request.definition else pins.definition
     if not path.exists():
         wrong = f"{path.name} does not exist; expected rocm or cuda"
         raise InputError(f"DEFINITION={request.definition}: {wrong}")
@@ -157,25 +155,24 @@ def choose_snapshot(request: Request, pins: Pins, base: Base | None) -> str:
     return pins.snapshot if base and base.pinned else ""
 
 
-def definition_arguments(
-    pins: Pins, base: Base, python: str, snapshot: str, fabric: Fabric
-) -> dict[str, str]:
+def definition_arguments(pins: Pins, base: Base, python: str, snapshot: str) -> dict[str, str]:
     """Return the values of the definition's %arguments."""
-    commit, dirty = revision()
     return {
         "BOOTSTRAP": "localimage" if base.local else "docker",
-        "BASE": base.name,
-        "DIGEST": base.digest,
+        "BASE": f"{base.name}@{base.digest}",
         "PYTHON": python,
         "SNAPSHOT": snapshot,
         "LOCK": f"containers/lock/{pins.lock.name}",
         "INDEX": pins.index,
-        "WHEELS": "wheels",
-        "FABRIC": "fabric",
-        "PACKAGES": " ".join(fabric.packages),
+        "TORCH": locked_torch(pins),
         "VERSION": version(),
-        "REVISION": commit + ("-dirty" if dirty else ""),
+        "REVISION": commit_label(),
     }
+
+
+def locked_torch(pins: Pins) -> str:
+    """Return the version of PyTorch in a lock, on Linux."""
+    return str(re.findall(r"(?m)^torch==([^\s;]+)", pins.lock.read_text(encoding="utf-8"))[0])
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,6 @@ class Plan:
     pins: Pins
     definition: Path
     base: Base
-    fabric: Fabric
     values: dict[str, str]
 
 
@@ -195,7 +191,6 @@ def make_plan(request: Request, problems: list[str]) -> Plan | None:
     found = lock_problems(pins)
     definition = collect(lambda: definition_path(request, pins), found)
     base = collect(lambda: choose_base(request, pins), found)
-    fabric = collect(lambda: choose_fabric(request.fabric), found)
     snapshot = collect(lambda: choose_snapshot(request, pins, base), found)
     python = ""
     if base and pins.lock.exists():
@@ -203,5 +198,5 @@ def make_plan(request: Request, problems: list[str]) -> Plan | None:
     problems += found
     if found:
         return None
-    values = definition_arguments(pins, base, python, snapshot, fabric)
-    return Plan(pins, definition, base, fabric, values)
+    values = definition_arguments(pins, base, python, snapshot)
+    return Plan(pins, definition, base, values)

@@ -48,8 +48,6 @@ class Sidecar:
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: str = ""  # of aam
     snapshot: str = ""  # date of the archive of the Debian packages; empty: that of the build
-    # Sources of the layer of communication; empty: none.
-    fabric: list[dict[str, str]] = field(default_factory=list)
     schema: int = SCHEMA
 
 
@@ -130,7 +128,8 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
         digest = file_digest(pins.lock)
         compared.append((f"{pins.lock.name}: SHA-256", digest, sidecar.lock["sha256"]))
     if sidecar.base["pinned"]:
-        compared.append(("base digest in pins.toml", pins.digest, sidecar.base["digest"]))
+        base = f"{sidecar.base['name']}@{sidecar.base['digest']}"
+        compared.append((f"base in {pins.definition.name}", pins.base, base))
     problems = [*lock_problems(pins), *differences(pins, compared)]
     if engine and not problems:
         inside = {"lock.txt": sidecar.lock["sha256"], "sbom.json": sidecar.sbom_sha256}

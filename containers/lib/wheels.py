@@ -1,33 +1,22 @@
-"""The wheels of aam and of its 16S plugin, and the folders on this machine where pip looks for
-wheels.
+"""The sources of aam and of its 16S plugin for an image, their wheels, and the folders on this
+machine where pip looks for wheels.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import tomllib
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from aam.files.atomic import atomic_file, file_digest
+from aam.files.atomic import file_digest
 from containers.lib.errors import FailedError
-from containers.lib.files import (
-    OUTPUT,
-    PACKAGE,
-    ROOT,
-    UNKNOWN,
-    commit_label,
-    commit_time,
-    write_text,
-)
+from containers.lib.files import OUTPUT, PACKAGE, ROOT, UNKNOWN, commit_label, commit_time
 
 # The oldest setuptools that builds the wheel.
 SETUPTOOLS = 77
@@ -49,17 +38,6 @@ def version() -> str:
 def wheel_path() -> Path:
     """Return the path of the wheel of aam."""
     return OUTPUT / "dist" / f"attention_all_microbes-{version()}-py3-none-any.whl"
-
-
-def plugin_wheel_path() -> Path:
-    """Return the path of the wheel of the plugin."""
-    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return wheel_path().with_name(f"aam_16s-{project['version']}-py3-none-any.whl")
-
-
-def stamp_path(wheel: Path) -> Path:
-    """Return the path of the digest of the sources that a wheel was built from."""
-    return wheel.with_suffix(".whl.sources")
 
 
 def source_files() -> dict[str, Path]:
@@ -121,54 +99,15 @@ def build_wheel(sources: Path, folder: Path) -> Path:
     return wheels[0]
 
 
-def is_current(wheel: Path, files: dict[str, Path]) -> bool:
-    """Return whether a wheel was built from these sources."""
-    stamp = stamp_path(wheel)
-    return wheel.exists() and stamp.exists() and stamp.read_text() == digest_of_files(files)
-
-
-def wheel_problems() -> list[str]:
-    """Return why the wheel of aam cannot be built here: Python of some systems comes without
-    pip.
+def copy_sources(folder: Path) -> None:
+    """Copy what an image is made of into a folder, which the definition's relative paths start
+    from: no build folder and no image in the checkout has an effect.
     """
-    if importlib.util.find_spec("pip") or is_current(wheel_path(), source_files()):
-        return []
-    hint = "apt-get install python3-pip, or name one that has it, such as PYTHON=.venv/bin/python"
-    return [f"PYTHON: {sys.executable} has no pip, which builds the wheel of aam; {hint}"]
-
-
-def make_one(wheel: Path, files: dict[str, Path], folder: str = "") -> Path:
-    """Build a wheel and return its path; a wheel of the same sources is kept.
-
-    It is built from a copy of the sources, so that a build folder in the checkout has no effect.
-    """
-    if is_current(wheel, files):
-        return wheel
-    with tempfile.TemporaryDirectory() as name:
-        sources = Path(name) / "source"
-        for file, path in files.items():
-            (sources / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, sources / file)
-        built = build_wheel(sources / folder, Path(name))
-        with atomic_file(wheel) as temporary:
-            shutil.copyfile(built, temporary)
-    write_text(stamp_path(wheel), digest_of_files(files))
-    return wheel
-
-
-def make_wheels() -> list[Path]:
-    """Build the wheels that an image holds and return their paths: aam, and its 16S plugin."""
-    wheels = [make_one(wheel_path(), source_files())]
-    if PLUGIN.is_dir():
-        wheels += [make_one(plugin_wheel_path(), plugin_files(), "plugins/aam-16s")]
-    return wheels
-
-
-def copy_wheels(folder: Path) -> None:
-    """Make the wheels and copy them into a folder."""
-    folder.mkdir()
-    for wheel in make_wheels():
-        shutil.copy(wheel, folder)
+    for file, path in (source_files() | plugin_files()).items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / file)
+    # An installed aam has no sources of its plugin.
+    (folder / PLUGIN.relative_to(ROOT)).mkdir(parents=True, exist_ok=True)
 
 
 def wheel_folders() -> list[Path]:

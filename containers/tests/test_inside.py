@@ -55,7 +55,7 @@ def test_certificates_are_joined_where_no_install_script_ran(tmp_path):
 
 
 def test_files_of_a_checkout_that_is_closed_to_others_are_readable_in_an_image(tmp_path):
-    closed = write(tmp_path / "opt/aam/fabric/build.py", "")
+    closed = write(tmp_path / "opt/aam/inside/build.py", "")
     closed.chmod(0o600)
     closed.parent.chmod(0o700)
     (closed.parent / "link").symlink_to("nowhere")

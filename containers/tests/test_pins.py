@@ -100,7 +100,7 @@ def test_a_lock_is_out_of_date_when_the_project_or_the_pins_change(tmp_path):
     read = pins.read_pins("cpu")
     before = pins.inputs_digest(read)
     assert pins.inputs_digest(dataclasses.replace(read, runtime="hip 6.3")) != before
-    assert pins.inputs_digest(dataclasses.replace(read, digest=DIGEST)) == before, "no package"
+    assert pins.inputs_digest(dataclasses.replace(read, base=DIGEST)) == before, "no package"
     project = tmp_path / "pyproject.toml"
     project.write_text((ROOT / "pyproject.toml").read_text().replace('"numpy>=', '"numpy>1,>='))
     assert pins.inputs_digest(read, project) != before
@@ -123,10 +123,16 @@ def test_the_environment_script_splits_a_lock_and_refuses_other_pythons():
 
 @pytest.fixture
 def pinned(tmp_path, monkeypatch) -> Path:
-    """A copy of pins.toml that `make pin` may change."""
-    copy = shutil.copy(pins.PINS, tmp_path / "pins.toml")
-    monkeypatch.setattr(pins, "PINS", copy)
-    return copy
+    """A copy of the definitions and pins.toml that `make pin` may change."""
+    for path in (pins.PINS, *pins.CONTAINERS.glob("aam-*.def")):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(pins, "CONTAINERS", tmp_path)
+    monkeypatch.setattr(pins, "PINS", tmp_path / "pins.toml")
+    return tmp_path
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in [*folder.glob("*.def"), folder / "pins.toml"]}
 
 
 @pytest.fixture
@@ -144,37 +150,44 @@ def skopeo(tmp_path, monkeypatch) -> Callable[[str], Path]:
 
 
 def test_recording_changes_one_value(pinned):
-    original, cuda = pinned.read_text().splitlines(), pins.read_pins("cuda")
-    pins.record("rocm", "digest", DIGEST)
+    file, cuda = pinned / "pins.toml", pins.read_pins("cuda")
+    original = file.read_text().splitlines()
+    pins.record("rocm", "built", "today")
     pins.record("cpu", "seen", ["a", "b"])
-    assert pins.read_pins("rocm").digest == DIGEST
+    assert pins.read_pins("rocm").built == "today"
     assert pins.read_pins("cpu").seen == ("a", "b")
-    assert len([line for line in pinned.read_text().splitlines() if line not in original]) == 2
+    assert len([line for line in file.read_text().splitlines() if line not in original]) == 2
     assert pins.read_pins("cuda") == cuda
 
 
-def test_skopeo_is_asked_once_for_each_base_and_its_digest_recorded(pinned, skopeo, capsys):
-    arguments, before = skopeo(f"echo {DIGEST}"), pins.read_pins("rocm").snapshot
+def test_skopeo_is_asked_once_and_its_digest_written_into_the_definitions(pinned, skopeo, capsys):
+    arguments, before = skopeo(f"echo {DIGEST}"), texts(pinned)
+    dates = {flavour: pins.read_pins(flavour).snapshot for flavour in pins.FLAVOURS}
     pins.pin_all(pins.FLAVOURS)
-    read = [pins.read_pins(flavour) for flavour in pins.FLAVOURS]
-    assert {found.digest for found in read} == {DIGEST}
-    assert all(found.snapshot > before for found in read), "packages are not older than the base"
+    for flavour in pins.FLAVOURS:
+        read = pins.read_pins(flavour)
+        assert read.base == f"docker.io/library/ubuntu@{DIGEST}"
+        assert read.snapshot > dates[flavour], "packages are not older than the base"
     (call,) = arguments.read_text().splitlines()  # all have the same base
     assert re.fullmatch(r"inspect .* docker://docker.io/library/ubuntu:24.04", call)
-    written = pinned.stat().st_mtime_ns
+    after = texts(pinned)
+    assert after["pins.toml"] == before["pins.toml"]
+    for name in ("aam-rocm.def", "aam-cuda.def"):
+        changed = set(after[name].splitlines()) - set(before[name].splitlines())
+        assert sorted(line.strip().partition("=")[0] for line in changed) == ["BASE", "SNAPSHOT"]
     pins.pin_all(("rocm",))
-    assert "as recorded" in capsys.readouterr().out
-    assert pinned.stat().st_mtime_ns == written
+    assert "already pinned in aam-rocm.def" in capsys.readouterr().out
+    assert texts(pinned) == after
 
 
 @pytest.mark.parametrize("lines", ["echo 'no such host' >&2; exit 1", "echo latest"])
 def test_an_answer_without_a_digest_changes_nothing(pinned, skopeo, lines, monkeypatch):
     skopeo(lines)
-    before = pinned.read_text()
+    before = texts(pinned)
     reason = r"(no such host|skopeo printed 'latest')"
     with pytest.raises(FailedError, match=f"the registry gave no digest: {reason}"):
         pins.pin_all(("rocm",))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="skopeo not found on PATH; install the package skopeo"):
         pins.pin_all(("rocm",))
-    assert pinned.read_text() == before
+    assert texts(pinned) == before

@@ -294,7 +294,7 @@ def test_a_child_that_cannot_be_killed_is_left(monkeypatch):
     class Stuck(subprocess.Popen):
         def wait(self, timeout=None):
             assert timeout is not None, "a wait without end"
-            if timeout == module.END_SECONDS:
+            if timeout == module.KILL_SECONDS:
                 super().wait()
             raise subprocess.TimeoutExpired("python", timeout)
 

@@ -114,6 +114,30 @@ def test_the_demo_gives_the_same_bits_inside_and_outside(image, shell, tmp_path)
     assert outside == inside
 
 
+ALONE = ["--mksquashfs-args", "-comp zstd -Xcompression-level 1"]
+
+
+@pytest.mark.parametrize("name", ["rocm", "cuda"])
+def test_slow_the_container_program_alone_builds_a_definition(
+    name, shell, base, workshop, apptainer
+):
+    """From a local base to its end, with the lock that a machine without a network can install.
+
+    Its defaults end where the registry is not reached: the reference is complete.
+    """
+    definition, out = ROOT / "containers" / f"aam-{name}.def", workshop / f"{name}-alone.sif"
+    pinned = shell(apptainer, "build", out, definition, cwd=ROOT, status=None)
+    assert "could not parse" not in pinned.stderr
+    assert pinned.returncode == 0 or "Fetching OCI image" in pinned.stderr
+    values = {"BOOTSTRAP": "localimage", "BASE": base, "PYTHON": "3.11", "SNAPSHOT": ""}
+    values |= {"LOCK": "containers/lock/cpu.txt", "INDEX": ""}
+    words = [word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")]
+    words += [word for path in wheel_folders() for word in ("--bind", f"{path}:{path}:ro")]
+    shell(apptainer, "build", "--force", *ALONE, *words, out, definition, cwd=ROOT)
+    shown = shell(apptainer, "run", "--cleanenv", out, "--version").stdout
+    assert shown.startswith("aam ")
+
+
 def test_an_edited_lock_is_refused(image, make, checkout, shell, workshop):
     lock = checkout / "containers" / "lock" / "cpu.txt"
     right = lock.read_text()
