@@ -20,6 +20,7 @@ from aam.api.samples import (
 )
 from aam.api.training import choose_folds
 from aam.config import AuditConfig, FineTuneConfig, TargetConfig
+from aam.data.checks import list_shallow_samples
 from aam.data.memory import MetadataLike, TableLike
 from aam.data.study import MetadataColumns, make_study
 from aam.engine.logger import write_line
@@ -141,6 +142,7 @@ def audit_study(config: AuditConfig) -> None:
     columns = filter(None, (target, groups, config.study_column, config.time_column))
     inputs = inputs_of(config, config.table, config.metadata, (*columns, *config.kinds))
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
+    list_shallow_samples(table)
     times = study_times(table, metadata, config.time_column)
     # The table is already without the samples to exclude.
     result = _audited(replace(config, exclude=None), table, metadata)

@@ -105,6 +105,22 @@ def nearest_samples(presence: csr_array | csr_matrix) -> Ints:
     return np.asarray(index.argmax(axis=1))
 
 
+def list_shallow_samples(table: AmpliconTable) -> None:
+    """Log the samples far below the median depth: controls and failed samples are among them."""
+    middle = float(np.median(table.depths))
+    rows = np.flatnonzero(table.depths < SHALLOW * middle)
+    if len(rows):
+        listed = [f"{table.sample_ids[row]} ({table.depths[row]})" for row in rows.tolist()]
+        text = "%d of %d samples have less than a tenth of the median depth (%d reads): %s"
+        log.info(
+            text + "; --exclude FILE leaves samples out",
+            len(rows),
+            len(table),
+            middle,
+            shown(listed, MOST_SHALLOW),
+        )
+
+
 def warn_of_reads(table: AmpliconTable) -> None:
     """Warn of whole numbers that are no reads: equal sums, too many reads, logarithms."""
     depths, reads = table.depths[table.depths > 0], table.counts.data
@@ -124,6 +140,8 @@ def warn_of_reads(table: AmpliconTable) -> None:
         log.warning("warning: %s. Pass the reads as they were counted", reason)
 
 
+# Share of the median depth below which samples are listed, and the number of them.
+SHALLOW, MOST_SHALLOW = 0.1, 20
 # Features that are listed with their share of all reads.
 MOST_LISTED = 5
 

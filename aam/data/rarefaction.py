@@ -123,7 +123,8 @@ def choose_depth(
 
     `classes` are the class of each sample, None where it is missing, by metadata column, and
     `training` the training samples; unset, all. Labels of other samples decide nothing, and no
-    depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: no sample reaches that.
+    depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: fewer than half of the samples
+    reach that.
     """
     reads = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
     # The depth that 90 % of a group of samples reach, by the name of the group.
@@ -142,12 +143,13 @@ def choose_depth(
             elif len(reads) < FEW_SAMPLES and len(depths) > 1:
                 candidates[f"the training samples, and two {name}"] = sorted(depths)[-2]
     group = min(candidates, key=candidates.__getitem__)
-    limit, deepest, limit_of_all = candidates[group], max(reads.values()), candidates["all samples"]
-    if deepest < LOWEST_DEPTH:
-        fault = f"no sample has {LOWEST_DEPTH} reads, the smallest automatic depth"
-        hint = f"; 90 % of {group} have {limit} or more" if limit > 0 else ""
-        remedy = f"pass --rarefy-depth to use fewer{hint}"
-        raise InputError(f"{fault} (the deepest has {deepest}); {remedy}")
+    limit, limit_of_all = candidates[group], candidates["all samples"]
+    kept = sum(number >= LOWEST_DEPTH for number in reads.values())
+    if 2 * kept < len(reads):
+        middle = sorted(reads.values())[len(reads) // 2]
+        fault = f"{kept} of {len(reads)} samples have {LOWEST_DEPTH} reads, the smallest automatic"
+        remedy = "pass the counted reads of all features, or --rarefy-depth to use fewer"
+        raise InputError(f"{fault} depth; half have {middle} or fewer; {remedy}")
     if limit < LOWEST_DEPTH:
         reason = f"the smallest automatic depth, though 90 % of {group} reach only {limit}"
         reason += "; pass --rarefy-depth to choose another"

@@ -19,7 +19,7 @@ import pandas as pd
 from aam.config import Missing
 from aam.errors import InputError, problem, refuse, short, shown
 from aam.io.headers import row_numbers
-from aam.io.ids import difference, repeated
+from aam.io.ids import difference, repeated, unique_remedy
 from aam.io.missing import is_missing, is_no_class
 from aam.io.text import DIRECTIVE, MOST_LINES, Faults, TextTable, read_table_text, read_text
 from aam.typing import Array, Floats, Ids, Ints
@@ -307,7 +307,7 @@ def make_metadata(
     faults_of_rows = Faults(source) if faults_of_rows is None else faults_of_rows
     if duplicates := repeated(ids):
         rows = f"{len(duplicates)} sample ids stand on several rows"
-        faults_of_rows.add(f"{rows}: {shown(duplicates)}; keep one")
+        faults_of_rows.add(f"{rows}: {shown(duplicates)}; {unique_remedy(duplicates)}")
     faults_of_rows.raise_if_any()
     named = frozenset(map(str.lower, missing_values))
     text, kinds = dict[str, pd.Categorical](), dict[str, ColumnType]()

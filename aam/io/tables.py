@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, csr_matrix
 import aam
 from aam.errors import InputError, problem, refuse, reworded, short, shown
 from aam.files.atomic import atomic_file
-from aam.io.ids import repeated
+from aam.io.ids import repeated, unique_remedy
 from aam.io.packed import dataset, open_hdf5
 from aam.io.sequences import is_sequence
 from aam.io.text import Faults, decoded, folded, nameless_columns, unix
@@ -196,9 +196,8 @@ def checked_table(
             f"{kind} ids hold characters that cannot be printed: {shown(unprintable)}": (
                 unprintable != []
             ),
-            f"{len(duplicates)} {kind} ids occur more than once: {shown(duplicates)}": (
-                duplicates != []
-            ),
+            f"{len(duplicates)} {kind} ids occur more than once: {shown(duplicates)}; "
+            f"{unique_remedy(duplicates)}": duplicates != [],
         }
     refuse(where, rules | {fault: fault != ""})
     counts = csr_array((reads, values.indices, values.indptr), shape=values.shape)

@@ -148,3 +148,21 @@ def test_the_largest_features_are_named_with_their_share():
     dna = ["ACGT" * 10, "CCGT" * 10]
     table = make_table(csr_array(np.array([[1, 3]], np.uint32)), ["s"], dna, dna)
     assert checks.shares_in_words(table) == f"{md5(dna[1])} 75.0%, {md5(dna[0])} 25.0%"
+
+
+@pytest.mark.parametrize(
+    ("depths", "says"),
+    [
+        (
+            [900] * 9 + [89],
+            "1 of 10 samples have less than a tenth of the median depth (900 reads): 's9 (89)'",
+        ),
+        ([900] * 7 + [1, 2, 0], "3 of 10 samples"),
+        ([900] * 9 + [90], ""),
+    ],
+)
+def test_samples_far_below_the_median_depth_are_listed(caplog, depths, says):
+    caplog.set_level("INFO", "aam")
+    checks.list_shallow_samples(table_of([[depth] for depth in depths]))
+    assert says in caplog.text
+    assert ("--exclude FILE" in caplog.text) == bool(says)

@@ -103,7 +103,23 @@ def test_training_samples_decide_and_few_samples_keep_two_of_a_class():
 def test_no_depth_below_the_lowest_is_chosen_unasked(caplog):
     assert depth_of([20] * 5 + [900] * 15) == LOWEST_DEPTH
     assert "90 % of all samples reach only 20; pass --rarefy-depth" in caplog.text
-    message = refusal(depth_of, [499] * 20)
-    assert "no sample has 500 reads, the smallest automatic depth (the deepest has 499)" in message
-    assert "pass --rarefy-depth to use fewer; 90 % of all samples have 499 or more" in message
-    assert refusal(depth_of, [0] * 20).endswith("pass --rarefy-depth to use fewer")
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        ([499] * 20, "0 of 20 samples have 500 reads"),
+        ([0] * 20, "half have 0 or fewer"),
+        (
+            [51] * 35 + [900] * 5,
+            "5 of 40 samples have 500 reads, the smallest automatic depth; half",
+        ),
+        (
+            [51] * 21 + [900] * 19,
+            "half have 51 or fewer; pass the counted reads of all features, or",
+        ),
+    ],
+)
+def test_a_shallow_table_ends_in_a_message_about_its_depth(reads, says):
+    """The five samples left ended in one about classes."""
+    assert says in refusal(depth_of, reads, ["a", "b"] * (len(reads) // 2))

@@ -52,6 +52,10 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("1") + "\nTT\t1\n", ["line 6 (2): expected 3 cells"]),
         (TSV.format('"1'), ["""line 4 (sample 's2' has '"1'): expected a count"""]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
+        (
+            TSV.format("1").replace("s2", "2.1").replace("s1", "2.1"),
+            ["'2.1'; if 2.10 became 2.1, read and save ids as text (pandas: dtype=str); else keep"],
+        ),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
         (TSV.format("1").replace("s2", " "), ["column 3 has values and no name"]),
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
