@@ -13,6 +13,7 @@ import pandas as pd
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.config import DataConfig, EvaluateConfig
 from aam.data.checks import warn_of_single_samples
+from aam.data.donors import divided_donors
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.data.table import excluded_ids
@@ -250,6 +251,10 @@ def evaluate_table(config: EvaluateConfig) -> None:
         warn_of_single_samples(metadata, columns.group, table.sample_ids)
         warnings += _about_groups(table, metadata, columns.group, split)
         table = _with_seen_groups(table, models, metadata, columns.group)
+    if study is not None and split is not None:
+        names = [spec.name for spec in table.specs]
+        data = replace(study.config, study_column=columns.study, batch_column=columns.batch)
+        warnings += divided_donors(study.table, metadata, [split], data, names)
     warnings += about_rows + _about_subsets(table.frame, columns.group)
     if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE

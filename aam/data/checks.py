@@ -13,27 +13,18 @@ import pandas as pd
 from scipy.sparse import csc_array, csr_array, csr_matrix
 from scipy.special import gammaln
 
-from aam.config import DataConfig
-from aam.data.splits import fold_column
 from aam.data.totals import BITS_OF_TOTAL, LEAST_OTHERS
-from aam.device.rng import generator
 from aam.errors import refuse, short, shown
 from aam.io.ids import md5
-from aam.io.metadata import Metadata, is_number
+from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import folded
 from aam.typing import Ids, Ints
 
 log = logging.getLogger("aam")
 
-# Fewer values are kinds of donors, such as cow and pig, or too few to be divided.
-LEAST_DONORS = 6
-# Samples whose neighbours are looked for.
-MOST_COMPARED = 2_000
-# Values of a column are donors if this share of samples has a nearest neighbour of the same value,
-# and this many times as many as by chance. On five public studies subjects have 0.29 to 0.95 and 21
-# to 710 times; columns of no donor, such as month, body site and study, at most 4.5 times.
-LEAST_SHARE, LEAST_LIFT = 0.2, 10
+# Fewer samples have equal depths by chance.
+LEAST_DEPTHS = 6
 # Depths that differ by a smaller share are equal; more reads per sample come from no sequencer.
 SAME_DEPTH, MOST_READS = 0.005, 10**8
 # Counts of a table of logarithms: the largest, and the least median of those above 0.
@@ -55,44 +46,6 @@ def warn_of_single_samples(metadata: Metadata, group: str, ids: Ids) -> None:
     if number := metadata.values(group, ids).count(None):
         text = "warning: %s: %d of %d samples have no value in --group-column %s; each counts as a "
         log.warning(text + "group of its own", metadata.source, number, len(ids), group)
-
-
-def warn_of_donors(table: AmpliconTable, metadata: Metadata, target: Ids, data: DataConfig) -> None:
-    """Warn if a column probably names donors, folds or subsets divide the samples of a donor, and
-    no --group-column keeps them together.
-    """
-    if data.group_column or data.split or (data.test_size == 0 and not data.cv):
-        return
-    rows = np.arange(len(table))
-    if len(rows) > MOST_COMPARED:
-        rows = np.sort(generator(0, "donors").choice(rows, MOST_COMPARED, replace=False))
-    ids, folds = [table.sample_ids[row] for row in rows.tolist()], fold_column(data)
-    places = ids if folds is None else metadata.values(folds, ids)
-    ignored = {*target, folds, data.study_column, data.batch_column}
-    nearest, lifts = None, {}
-    for name in sorted({*metadata.columns} - ignored):
-        values = pd.Series(metadata.values(name, ids), dtype=object)
-        is_real = any(is_number(value) and float(value) % 1 for value in values.dropna())
-        is_real |= bool(metadata.faults.get(name))
-        pairs = pd.DataFrame({"value": values, "place": places}).dropna(subset="value")
-        if is_real or not LEAST_DONORS <= values.nunique() < len(pairs.drop_duplicates()):
-            continue
-        nearest = nearest_samples(table.counts[rows] > 0) if nearest is None else nearest
-        # Samples whose nearest sample has the same value, compared with chance.
-        sizes = values.map(values.value_counts())
-        share = (values == values.to_numpy()[nearest])[sizes > 1].mean()
-        chance = (sizes[sizes > 1] - 1).mean() / max(len(values) - 1, 1)
-        lifts[name] = share / chance if share >= LEAST_SHARE else 0.0
-    name = max(lifts, key=lifts.__getitem__, default="")
-    if lifts.get(name, 0) < LEAST_LIFT:
-        return
-    number = len({*metadata.values(name, table.sample_ids)} - {None})
-    log.warning(
-        "warning: %d samples have %d values in %r and no --group-column is given. Samples with the "
-        "same value are similar, so the value may name the donor, and the model is then tested on "
-        "donors that it knows; --group-column %s keeps the samples of a donor together",
-        *(len(table), number, name, name),
-    )
 
 
 def nearest_samples(presence: csr_array | csr_matrix) -> Ints:
@@ -124,7 +77,7 @@ def list_shallow_samples(table: AmpliconTable) -> None:
 def warn_of_reads(table: AmpliconTable) -> None:
     """Warn of whole numbers that are no reads: equal sums, too many reads, logarithms."""
     depths, reads = table.depths[table.depths > 0], table.counts.data
-    if len(depths) < LEAST_DONORS:
+    if len(depths) < LEAST_DEPTHS:
         return
     middle, largest = float(np.median(depths)), int(reads.max(initial=0))
     is_rich = np.median(np.diff(table.counts.indptr)) >= LEAST_MEDIAN_LOG**2

@@ -460,13 +460,8 @@ def make_study(
     tables = _tables_of_length(inputs.tables, max_bp, config.trim, from_model)
     joined, origin = _joined(tables, inputs.names)
     aligned, selection, metadata = _with_metadata(joined, inputs.metadata, columns, config)
-    if metadata is not None and selection.target and training is None and not from_model:
-        checks.warn_of_donors(aligned, metadata, columns.targets, config)
     if metadata is not None and selection.target and not from_model:
-        checks.log_largest_features(aligned)
-        options = filter(None, (config.batch_column, config.group_column, config.study_column))
-        named = [*columns.required, *columns.optional, *options]
-        checks.refuse_metadata_inside(aligned, metadata, named, columns.targets)
+        _check_features(aligned, metadata, columns, config)
     depth = config.rarefy_depth
     if depth is None and selection.classes and training is None:
         splits = split_samples(metadata, config, aligned.sample_ids, seed, selection)
@@ -502,6 +497,16 @@ def make_study(
     group_column = config.column_of_class_groups
     names, ids = [*selection.classes], table.sample_ids
     return study.without_classes(classes_of_few_groups(metadata, names, ids, group_column))
+
+
+def _check_features(
+    table: AmpliconTable, metadata: Metadata, columns: MetadataColumns, config: DataConfig
+) -> None:
+    """Log the largest features, and refuse those that are metadata."""
+    checks.log_largest_features(table)
+    options = filter(None, (config.batch_column, config.group_column, config.study_column))
+    named = [*columns.required, *columns.optional, *options]
+    checks.refuse_metadata_inside(table, metadata, named, columns.targets)
 
 
 def _tables_of_length(

@@ -13,6 +13,7 @@ import torch
 
 from aam.config import NO_TREE, DataConfig, FineTuneConfig, PretrainConfig, TrainConfig
 from aam.data.checks import shares_in_words
+from aam.data.donors import divided_donors
 from aam.data.loader import Loader
 from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, fold_folder, write_split
@@ -121,8 +122,14 @@ class Folds(Generic[Config]):
         return lines
 
     def warn_of_leaks(self) -> list[str]:
-        """Log samples that are in two subsets of a split under different names."""
-        warnings = duplicates_across_subsets(self.study.table, self.splits)
+        """Log samples that are in two subsets of a split under different names, and columns that
+        may name donors and are divided by a split.
+        """
+        study = self.study
+        warnings = duplicates_across_subsets(study.table, self.splits)
+        if study.metadata is not None and isinstance(self.config, FineTuneConfig):
+            targets = self.config.targets.metadata_column
+            warnings += divided_donors(study.table, study.metadata, self.splits, self.data, targets)
         for message in warnings:
             log.warning("warning: %s", message)
         return warnings

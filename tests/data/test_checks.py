@@ -1,4 +1,4 @@
-"""Warnings about values, donors, and reads that are no counts."""
+"""Warnings about values, and reads that are no counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from aam.config import DataConfig
 from aam.data import checks
 from aam.data.table import make_table
 from aam.io.ids import md5
@@ -16,47 +15,11 @@ from tests.refusals import refusal
 
 DONORS, VISITS = 10, 4
 IDS = [f"s{row}" for row in range(DONORS * VISITS)]
-DONOR = [row // VISITS for row in range(len(IDS))]
-RANDOM = np.random.default_rng(1).random(len(IDS)).round(3).tolist()
 
 
 def table_of(counts) -> AmpliconTable:
     names = [f"f{column}" for column in range(np.shape(counts)[1])]
     return make_table(csr_array(np.asarray(counts, np.uint32)), IDS[: len(counts)], names)
-
-
-def warned(caplog, options=(), **columns) -> str:
-    """What is said of donors each of whom has ASVs of their own."""
-    rng = np.random.default_rng(0)
-    counts = rng.poisson(5, (len(IDS), 300)) * (rng.random((len(IDS), 300)) < 0.1)
-    for donor in range(DONORS):
-        rows = slice(donor * VISITS, (donor + 1) * VISITS)
-        counts[rows, donor * 20 : donor * 20 + 20] += rng.poisson(9, (VISITS, 20))
-    caplog.clear()
-    metadata = metadata_of(y=RANDOM, **columns)
-    checks.warn_of_donors(table_of(counts), metadata, ["y"], DataConfig(**dict(options)))
-    return caplog.text
-
-
-@pytest.mark.parametrize("name", ["studyid", "ScreenID", "PID", "subj", "pig", "cage_id", "Nr"])
-def test_donors_are_noticed_by_their_samples_whatever_the_column_is_called(caplog, name):
-    text = warned(caplog, **{name: DONOR, "visit": [*range(4)] * DONORS, "lat": ["51,5"] * 40})
-    assert f"have 10 values in {name!r} and no --group-column is given" in text
-    assert f"--group-column {name} keeps the samples of a donor together" in text
-    assert f"--group-column {name}" in warned(caplog, **{name: [f"P{donor}" for donor in DONOR]})
-
-
-def test_columns_of_no_donor_say_nothing(caplog, monkeypatch):
-    plate, site = np.random.default_rng(2).integers(0, 8, len(IDS)), [donor % 3 for donor in DONOR]
-    numbers = {"visit": [*range(VISITS)] * DONORS, "ph": [donor + 0.5 for donor in DONOR]}
-    assert not warned(caplog, plate=plate, site=site, id=IDS, **numbers)
-    monkeypatch.delattr(checks, "nearest_samples")
-    assert not warned(caplog, site=site, id=IDS, **numbers), "no column asks for similar samples"
-
-
-@pytest.mark.parametrize("options", [{"group_column": "site"}, {"test_size": 0.0}, {"cv": "pig"}])
-def test_donors_that_nothing_divides_say_nothing(caplog, options):
-    assert not warned(caplog, options, pig=DONOR, site=[donor % 3 for donor in DONOR])
 
 
 @pytest.mark.parametrize(
