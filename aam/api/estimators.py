@@ -396,7 +396,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             columns[study_column] = aligned(studies, sample_ids, "studies")
             options["study_column"] = study_column
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
-        return metadata_of_columns(sample_ids, columns, source), options
+        metadata = metadata_of_columns(sample_ids, columns, source)
+        return metadata.nested(options["group_column"], options["study_column"]), options
 
     def _table(self, X: TableLike) -> AmpliconTable:
         """Read a table with the options of the estimator."""

@@ -247,6 +247,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     table, about_rows = _judged_rows(table, metadata, split, excluded)
     about_rows += _check_truth(table, metadata)
     columns = _columns(config, models, metadata)
+    metadata = metadata.nested(columns.group, columns.study)
     if columns.group is not None:
         warn_of_single_samples(metadata, columns.group, table.sample_ids)
         warnings += _about_groups(table, metadata, columns.group, split)

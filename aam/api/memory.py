@@ -79,9 +79,11 @@ def path_of(source: TableLike | MetadataLike | TreeLike) -> Path:
 READING = (
     "decimal",
     "exclude",
+    "group_column",
     "midpoint_root",
     "missing_values",
     "sequences",
+    "study_column",
     "trim",
     "unifrac_matrix",
 )

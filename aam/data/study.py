@@ -425,6 +425,7 @@ def read_inputs(
         if sources.metadata is not None or (in_memory and required):
             metadata = metadata_from(sources.metadata, config.decimal, config.missing_values)
             metadata.require(required)
+            metadata = metadata.nested(config.group_column, config.study_column)
     # A file of several studies is read once. Objects that are no trees may have no hash.
     keys = [tree if isinstance(tree, (str, os.PathLike)) else id(tree) for tree in sources.trees]
     for key, tree in dict(zip(keys, sources.trees, strict=True)).items():

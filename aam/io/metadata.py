@@ -116,6 +116,23 @@ class Metadata:
             text[name] = text[name].cat.remove_categories([*labels])
         return replace(self, text=text)
 
+    def nested(self, group: str | None, study: str | None) -> Metadata:
+        """The metadata in which a value of the column `group` that occurs in several values of the
+        column `study`, such as subject 1 of each, is a group in each; the same without one of them.
+        """
+        if group is None or group == study or not {group, study} <= {*self.text}:
+            return self
+        groups, studies = (self.text[name].astype(object) for name in (group, study))
+        counts = studies.groupby(groups).nunique()
+        is_reused = groups.isin(counts.index[counts > 1]) & studies.notna()
+        if not is_reused.any():
+            return self
+        names = f"{self.source}: {groups[is_reused].nunique()} values of {group!r}"
+        log.info("%s occur in several values of %r; each is a group in each", names, study)
+        text = self.text.copy(deep=False)
+        text[group] = pd.Categorical(groups.where(~is_reused, studies + ": " + groups))
+        return replace(self, text=text, kinds={**self.kinds, group: "categorical"})
+
     def require(self, names: Iterable[str]) -> None:
         """Refuse columns that do not exist, with the names there are, and columns with `faults` or
         with cells that are neither values nor missing; all at once.

@@ -185,7 +185,7 @@ LEFT_OUT = "is in 1 group, fewer than 3 ('11.S13')"
 EXPORTS = {
     "spreadsheet": Export(spreadsheet),
     "spreadsheet, decimal commas in the target": Export(
-        spreadsheet_target, "age", status=2, said=("'age'", "'3,5'", "--decimal ,")
+        spreadsheet_target, "age", status=2, said=("'age'", "'10,5'", "--decimal ,")
     ),
     "spreadsheet, --decimal": Export(spreadsheet_target, "age", "--decimal ,"),
     "clinical export": Export(clinical, "age"),

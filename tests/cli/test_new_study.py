@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import biom
@@ -141,3 +142,17 @@ def test_samples_of_training_are_no_new_study(
     words += f"{tmp_path}/p.tsv --new-study"
     assert main(words.split()) == 0
     assert "60 samples belong to a study of the training table" in capsys.readouterr().err
+
+
+def test_numbers_of_subjects_that_studies_share_are_subjects_of_each(
+    study: Path, metadata: pd.DataFrame, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the audit recommended, the training refused."""
+    metadata["number"] = [str(row % 5) for row in range(len(metadata))]
+    metadata.to_csv(study / "numbers.tsv", sep="\t")
+    words = f"--table {study}/table.biom --metadata {study}/numbers.tsv --metadata-column ph "
+    words += "--study-column study --group-column number"
+    assert main(f"{TRAIN} {words} --dry-run --output-dir {study}/none".split()) == 0
+    text = "".join(capfd.readouterr())
+    assert "5 values of 'number' occur in several values of 'study'; each is a group" in text
+    assert re.search(r"predicts \d+ \([1-5]\)", text)

@@ -289,6 +289,26 @@ def test_further_missing_values_are_those_that_are_named(read):
     np.testing.assert_array_equal(metadata.numbers("age", metadata.ids), [np.nan, 3, 4])
 
 
+@pytest.mark.parametrize(
+    ("subjects", "studies", "expected"),
+    [
+        ("1 2 1 2", "a a b b", "a: 1|a: 2|b: 1|b: 2"),
+        ("1 2 3 2", "a a b b", "1|a: 2|3|b: 2"),
+        ("1 1 2 2", "a a b b", "1|1|2|2"),
+        ("1 1 NA 1", "a b a NA", "a: 1|b: 1|sample s2|1"),
+    ],
+)
+def test_groups_are_nested_in_studies(read, subjects, studies, expected):
+    """Subject 1 of two studies was one subject, or refused as one in two folds."""
+    rows = zip(subjects.split(), studies.split(), strict=True)
+    lines = [f"s{at}\t{subject}\t{study}\n" for at, (subject, study) in enumerate(rows)]
+    metadata = read("id\twho\tstudy\n" + "".join(lines))
+    nested = metadata.nested("who", "study")
+    assert "|".join(nested.groups("who", metadata.ids)) == expected
+    for columns in (("who", None), (None, "study"), ("study", "study"), ("who", "absent")):
+        assert metadata.nested(*columns) is metadata
+
+
 NUMBERS = ["1", "-1.5", "+2", ".5", "3.", "1e-3", "2E+4", "007"]
 NO_NUMBERS = ["", "1_000", "1,5", "inf", "1e999", "0x1", "1 2", "\u0661", "9" * 100_000 + "x"]
 
