@@ -32,7 +32,7 @@ from aam.evaluate.predictions import TargetPredictions, read_predictions, target
 from aam.files.revision import code_commit
 from aam.options import not_none, read_config
 from aam.predict.baselines import Task, make_task
-from aam.report.training import judged_columns
+from aam.predict.held_out import judged_columns
 from aam.typing import Array, Floats
 from benchmarks.config import RivalsConfig
 

@@ -51,9 +51,9 @@ from aam.io.metadata import Metadata, is_number
 from aam.io.tables import AmpliconTable
 from aam.options import Attention, configured, unknown
 from aam.predict.blend import MEMBERS
+from aam.predict.held_out import judged_columns
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import SavedModel, save_model
-from aam.report.training import judged_columns
 from aam.typing import Floats, OptionValue, PathLike
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from aam.api.training import load_folds
 from aam.config import FineTuneConfig
 from aam.data.memory import MetadataLike, TableLike
 from aam.errors import InputError
-from aam.report.training import learning_curves
+from aam.predict.held_out import learning_curves
 from aam.typing import OptionValue
 
 

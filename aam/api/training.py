@@ -31,6 +31,7 @@ from aam.predict.baselines import DEFAULT_FOLDS, has_strong_baselines, is_quick
 from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
 from aam.predict.estimator import Samples
 from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
+from aam.predict.held_out import HeldOut
 from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model
 from aam.report.encoder_quality import evaluate_encoder
@@ -82,10 +83,10 @@ def run_training(config: FineTuneConfig, report: bool = True) -> int:
                 folds.write_split(split, path)
                 fit_model(folds, split, folder)
         if report and run.reports():
-            results = TrainingReport(folds, run.path, warnings)
+            held_out = HeldOut(folds, run.path)
             for path, split in splits.items():
-                results.add(split, load_model(path / MODEL, folds.device))
-            results.write(_unjudged(folds))
+                held_out.add(split, load_model(path / MODEL, folds.device))
+            TrainingReport(held_out, warnings).write(_unjudged(folds))
     return FINISHED
 
 

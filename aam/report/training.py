@@ -1,4 +1,4 @@
-"""The report of `aam train`: held-out predictions of all splits, compared with baselines."""
+"""What the report of `aam train` shows next to the judged predictions of all splits."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ import logging
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from aam.config import OF_NETWORK, PREDICTION_PASSES, FineTuneConfig, TargetConfig
-from aam.data.splits import Split, fold_column
+from aam.config import OF_NETWORK, FineTuneConfig
+from aam.data.splits import fold_column
 from aam.data.study import Study, lost_classes
-from aam.data.targets import fit_targets, left_out_in_words
+from aam.data.targets import left_out_in_words
 from aam.errors import shown
-from aam.evaluate.evaluation import Evaluation, evaluate
-from aam.evaluate.predictions import Columns, PredictionTable, joined, write_predictions
+from aam.evaluate.evaluation import Evaluation
 from aam.files.atomic import relative_to_cwd
 from aam.options import to_dict
 from aam.predict.audit import Audit, make_audit
-from aam.predict.baselines import alone_in_blend, baselines_by_target, make_task
-from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, in_words, with_property
+from aam.predict.blend import in_words, with_property
 from aam.predict.folds import Folds
-from aam.predict.learning_curve import LearningCurve, learning_curve
-from aam.predict.prediction import fit_intervals, predict_rows
-from aam.predict.saved_model import SavedModel, save_notes
+from aam.predict.held_out import HeldOut, learning_curves
+from aam.predict.learning_curve import LearningCurve
 from aam.report.figures import loss_figures, read_epochs, surroundings
 from aam.report.files import write_results
 from aam.report.page import ReportData
@@ -38,50 +34,25 @@ TRANSDUCTIVE = ("Pretraining saw the held-out samples, though not their labels."
 
 @dataclass
 class TrainingReport:
-    """Report of a run: call `add` after each split is trained, and `write` at the end.
-
-    Attributes
-    ----------
-    prepared : Folds
-    path : Path
-        The run directory.
-    warnings : list of str
-        What readers must know of the data.
+    """Report of a run on its held-out predictions; `warnings` are what readers must know of the
+    data.
     """
 
-    prepared: Folds[FineTuneConfig]
-    path: Path
+    held_out: HeldOut
     warnings: list[str]
-    models: dict[Path, SavedModel] = field(default_factory=dict)
-    held_out: list[PredictionTable] = field(default_factory=list)
-    in_blend: dict[str, list[PredictionTable]] = field(default_factory=dict)
-    transductive: bool = False
 
-    def add(self, split: Split, saved: SavedModel) -> None:
-        """Predict the held-out samples of a split by its model, which has not learned from them."""
-        prepared, ids = self.prepared, split.held_out
-        config, study = prepared.config, prepared.study
-        self.models[prepared.folder(self.path, split)] = saved
-        self.transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
-        if not ids or split not in prepared.splits:
-            return
-        place: dict[str, Any] = {"fold": split.test_fold}
-        place["studies"] = study.column(config.data.study_column, ids)
-        if prepared.strong_baselines:
-            alone = alone_in_blend([saved], study, ids, config.runtime, **place)
-            for baseline, predicted in alone.items():
-                self.in_blend.setdefault(baseline, []).append(predicted)
-        # Vectors are computed once for all folds that share a frozen encoder.
-        encoded = prepared.encoded if config.targets.freeze_base else None
-        inputs = saved, study, ids, config.runtime, PREDICTION_PASSES
-        self.held_out.append(predict_rows(*inputs, encoded=encoded, **place))
+    @property
+    def prepared(self) -> Folds[FineTuneConfig]:
+        """The folds of the run."""
+        return self.held_out.folds
 
     def write(self, unjudged: str = "") -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json; `unjudged` says why no
         sample is held out.
         """
-        write_results(self.path, self._report_data(self._results(), unjudged))
-        log.info("report: %s", relative_to_cwd(self.path / "report.html"))
+        path = self.held_out.path
+        write_results(path, self._report_data(self.held_out.judge(), unjudged))
+        log.info("report: %s", relative_to_cwd(path / "report.html"))
         if unjudged:
             log.warning("%s", unjudged)
 
@@ -89,7 +60,7 @@ class TrainingReport:
         """Contents of the report of the run and its targets."""
         prepared, config, study = self.prepared, self.prepared.config, self.prepared.study
         names = [result.names.target for result in targets]
-        folders = prepared.folders(self.path).items()
+        folders = prepared.folders(self.held_out.path).items()
         task = {"command": "train"}
         task["targets"] = ", ".join(config.targets.metadata_column) or "none"
         if targets:
@@ -106,7 +77,7 @@ class TrainingReport:
             learning_curves=self._learning_curves(names if config.targets.learning_curve else []),
             dropped=dropped_by_class(study, targets),
             warnings=(
-                *(TRANSDUCTIVE if self.transductive else ()),
+                *(TRANSDUCTIVE if self.held_out.is_transductive else ()),
                 *self.warnings,
                 *_left_out(study, targets),
             ),
@@ -141,51 +112,6 @@ class TrainingReport:
                 log.info("%s: %s", name, sentence)
         return result
 
-    def _results(self) -> tuple[Evaluation, ...]:
-        """Write predictions.tsv, save the models with fitted intervals, and return the comparison
-        with baselines.
-        """
-        prepared, study = self.prepared, self.prepared.study
-        if not self.held_out or study.metadata is None:
-            return ()
-        columns, splits = judged_columns(prepared.config), prepared.splits
-        tested = all(split.ids("test") for split in splits)
-        table = joined(self.held_out).with_columns({"subset": "test" if tested else "validation"})
-        # Without a test side early stopping has seen what is held out, which cannot vouch for new
-        # samples.
-        if tested:
-            models = {split: self.models[prepared.folder(self.path, split)] for split in splits}
-            table, notes = fit_intervals(table, study, models, columns)
-            for folder in self.models if notes else ():
-                save_notes(folder / "model", notes)
-        elif any(spec.kind == "numeric" for spec in table.specs):
-            log.info(
-                "no intervals: the samples that were not learned from chose the epoch "
-                "(validation); --cv or --test-size hold others out"
-            )
-        write_predictions(self.path / "predictions.tsv", table)
-        in_blend = {name: joined(tables) for name, tables in self.in_blend.items()}
-        strong = prepared.strong_baselines
-        baselines = baselines_by_target(table, study, splits, columns, strong, in_blend)
-        return evaluate(table, study.metadata, columns, baselines)
-
-
-def learning_curves(
-    folds: Folds[FineTuneConfig], targets: Sequence[str]
-) -> dict[str, LearningCurve | None]:
-    """The learning curve of each target on the splits of a training."""
-    study, metadata, columns = folds.study, folds.study.metadata, judged_columns(folds.config)
-    if metadata is None or not targets:
-        return {}
-    ids, classifier = study.table.sample_ids, folds.config.targets.classifier
-    names = folds.config.targets.members
-    members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
-    config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
-    for spec in fit_targets(metadata, config, ids).specs:
-        task = make_task(study, folds.splits, spec, metadata, columns)
-        curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
-    return curves
-
 
 def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
     """Return the options that may change the results of a run, whatever the machine: those of the
@@ -198,19 +124,6 @@ def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
         kept = {name: value for name, value in values.items() if name not in unused.get(part, ())}
         parts |= {part: kept} if kept and part != "runtime" else {}
     return parts
-
-
-def judged_columns(config: FineTuneConfig) -> Columns:
-    """The columns of the metadata by which predictions are judged."""
-    data, covariates = config.data, config.covariates
-    return Columns(
-        group=data.group_column,
-        batch=data.batch_column,
-        categorical=covariates.categorical_columns,
-        numeric=covariates.numeric_columns,
-        study=data.study_column,
-        fold=fold_column(data),
-    )
 
 
 def dropped_by_class(

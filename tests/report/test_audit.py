@@ -14,6 +14,7 @@ from aam.data.study import Inputs
 from aam.errors import InputError
 from aam.options import IN_MEMORY, configured
 from aam.predict.columns import make_column
+from aam.predict.held_out import HeldOut
 from aam.predict.leaks import predicted_by
 from aam.predict.out_of_fold import Fold
 from aam.report.training import TrainingReport
@@ -159,7 +160,7 @@ def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
     options |= {"study_column": "site", "group_column": "host", "rarefy_depth": 500}
     config = configured(FineTuneConfig(), options, "train")
     inputs = Inputs((table_from(table, need_sequences=False),), metadata=metadata_from(metadata))
-    report = TrainingReport(load_folds(config, inputs=inputs), tmp_path, [])
+    report = TrainingReport(HeldOut(load_folds(config, inputs=inputs), tmp_path), [])
     (found,) = report._audits(["status"]).values()
     scores = found.frame.set_index("column").loc["site"]
     assert scores["random"] > 0.8
