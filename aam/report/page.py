@@ -27,7 +27,7 @@ from aam.report.audit import warnings_of
 from aam.report.charts import Figure, Table
 from aam.report.figures import learning_curve_figure, sample_figures, target_figures
 from aam.report.methods import described, dome_table, references
-from aam.report.provenance import provenance_tables, repetition
+from aam.report.provenance import provenance
 from aam.report.record import Record, judged_samples, record_of, tiles
 from aam.report.residuals import errors_in_words
 from aam.report.tables import target_tables
@@ -36,7 +36,7 @@ from aam.report.tables import target_tables
 FOLDED_ROWS = 30
 
 # Of what a page shows, as data: pages of other formats cannot be shown again.
-PAGE_FORMAT = 1
+PAGE_FORMAT = 2
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
@@ -191,19 +191,6 @@ def templates() -> jinja2.Environment:
     return environment
 
 
-def introduction(results: ReportData) -> str:
-    """The words that open a report without targets."""
-    if results.targets:
-        return ""
-    if results.tables:
-        text = (
-            "The encoder learned without labels. On samples and ASVs that it has not seen, it is "
-        )
-        return f"{text}compared with rules that need no model. To predict a column, use aam train."
-    reason = "No sample was held out, so nothing is judged: --test-size or --cv holds samples out"
-    return f"{results.unjudged or reason}."
-
-
 def as_data(parts: Iterable[Table | Figure]) -> list[dict[str, Any]]:
     """Tables and figures for a template."""
     return [part.to_dict() for part in parts]
@@ -230,7 +217,7 @@ def _about(results: ReportData) -> dict[str, object]:
     text = json.dumps(
         results.configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False
     )
-    facts = provenance_tables(results.record, results.seconds)
+    facts, repetition = provenance(results.record, results.seconds)
     for title, part in (("Task", results.task), ("Data", results.data), ("Split", results.split)):
         rows = [(name, str(value)) for name, value in part.items() if value is not None]
         facts.append(Table(title, pd.DataFrame(rows)))
@@ -240,7 +227,7 @@ def _about(results: ReportData) -> dict[str, object]:
         "references": references(" ".join(sentences)),
         "dome": as_data(dome_table(answers)),
         "facts": as_data(facts),
-        "repetition": repetition(results.record),
+        "repetition": repetition,
         "configuration": text if results.configuration else "",
         "digest": hashlib.sha256(text.encode()).hexdigest()[:32],
     }
@@ -251,7 +238,7 @@ def page_data(results: ReportData) -> dict[str, Any]:
     return {
         "format": PAGE_FORMAT,
         "title": results.title,
-        "opening": introduction(results),
+        "unjudged": results.unjudged,
         "warnings": all_warnings(results),
         "targets": [
             _target(results, *pair) for pair in zip(results.targets, results.records, strict=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -153,6 +154,7 @@ def texts() -> jinja2.Environment:
         "enumeration": enumeration,
         "called": lambda name, names: names[name],
         "commas": lambda count: f"{count:,}" if isinstance(count, int) else str(count),
+        "quoted": shlex.quote,
         "sentence": lambda text: text[:1].upper() + text[1:],
     }
     environment.globals |= {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aam.report.files import with_record
 from aam.report.page import report_html
-from aam.report.provenance import command_line, provenance_tables, repetition
+from aam.report.provenance import command_line, provenance
 from tests.report.test_report import HOSTILE, Page, data
 
 RECORD = {
@@ -35,7 +35,7 @@ RECORD = {
 
 
 def facts(record: dict, seconds: float = 3725.0) -> dict[str, str]:
-    return {row[0]: row[1] for table in provenance_tables(record, seconds) for row in table.rows}
+    return {row[0]: row[1] for table in provenance(record, seconds)[0] for row in table.rows}
 
 
 def test_a_report_says_with_what_a_run_was_made():
@@ -50,7 +50,7 @@ def test_a_report_says_with_what_a_run_was_made():
     assert shown["container image"] == "sha256:feed"
     assert shown["device"] == "cuda:0 x 4; sparc, 3 threads"
     assert shown["table"] == f"my table.biom; 123,456 bytes; SHA-256 {'a' * 64}"
-    changed = dict(provenance_tables(RECORD, 1.0)[1].rows)
+    changed = dict(provenance(RECORD, 1.0)[0][1].rows)
     names = {"--table": "'my table.biom'", "--rarefy-depth": "750", "--trim": "yes"}
     assert changed == {**names, "--lr": "0.003", "--output-dir": "out"}
 
@@ -67,10 +67,9 @@ def test_an_older_or_resumed_run_is_shown_with_what_it_recorded():
     shown = facts(older)
     assert shown["table"] == "t.biom; SHA-256 not recorded"
     assert shown["commit"] == "not recorded"
-    assert "sha256sum" not in repetition(older)
+    assert "sha256sum" not in provenance(older)[1]
     assert "resumed 2 times" in facts({**RECORD, "resumed": [{}, {}]})["started"]
-    assert provenance_tables({}, 0.0) == []
-    assert repetition({}) == ""
+    assert provenance({}) == ([], "")
     assert "How to repeat" not in report_html(data())
 
 
@@ -78,7 +77,7 @@ def test_the_check_of_inputs_passes_for_the_same_bytes_only(tmp_path):
     path = tmp_path / "o'clock $x.biom"
     path.write_bytes(b"reads")
     entry = {"path": path.name, "sha256": hashlib.sha256(b"reads").hexdigest()}
-    lines = repetition({**RECORD, "inputs": {"table": entry}, "commit": None}).splitlines()
+    lines = provenance({**RECORD, "inputs": {"table": entry}, "commit": None})[1].splitlines()
     assert lines.pop() == "aam train --config run.json --output-dir repeated"
     check = ["bash", "-c", "\n".join(lines)]
     assert subprocess.run(check, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0

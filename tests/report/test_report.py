@@ -22,7 +22,7 @@ from aam.evaluate.predictions import TargetPredictions
 from aam.report.charts import Table
 from aam.report.figures import target_figures
 from aam.report.files import summary_lines
-from aam.report.page import TERMS, ReportData, introduction, report_html, with_terms
+from aam.report.page import TERMS, ReportData, report_html, with_terms
 from aam.report.record import judged_samples, record_of, unit_of
 from aam.report.record import tiles as tiles_of
 from tests.evaluate import simulated
@@ -271,11 +271,20 @@ def test_several_targets_are_said_not_to_be_corrected_for():
     assert "2 targets are tested, and p is corrected for" in report_html(data())
 
 
-def test_the_lead_of_a_report_without_targets():
-    assert introduction(data()) == ""
-    encoder = introduction(replace(data(), targets=()))
-    assert encoder.startswith("The encoder learned without labels")
-    assert "No sample was held out" in introduction(ReportData("t", {}, {}, {}))
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        (data(), ""),
+        (replace(data(), targets=()), "The encoder learned without labels"),
+        (ReportData("t", {}, {}, {}), "No sample was held out, so nothing is judged: --test-size"),
+        (ReportData("t", {}, {}, {}, unjudged="Too <few> & 'odd'"), "Too <few> & 'odd'."),
+    ],
+    ids=["targets", "encoder", "nothing held out", "reason"],
+)
+def test_the_lead_of_a_report_without_targets(results, expected):
+    found = report_html(results)
+    assert expected in Page(found).text
+    assert ('class="lead"' in found) == bool(expected)
 
 
 # --- safety ------------------------------------------------------------------------------------
