@@ -188,6 +188,11 @@ class World:
         """Return the facts of rank 0 on every rank, as JSON holds them."""
         return json.loads(self.broadcast_bytes(json.dumps(facts).encode()))
 
+    def gather_facts(self, facts: Facts) -> list[Facts]:
+        """Return the facts of each rank, as JSON holds them."""
+        ranks = self.all_gather({"facts": _as_tensor(json.dumps(facts).encode())})
+        return [json.loads(rank["facts"].numpy().tobytes()) for rank in ranks]
+
 
 SINGLE = World()
 

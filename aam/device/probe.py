@@ -27,8 +27,8 @@ import torch
 import aam
 from aam.device.distributed import END_SECONDS, LAUNCHER, PR_SET_PDEATHSIG, SINGLE, World
 from aam.device.environment import RANK_VARIABLES, container, driver_version
-from aam.device.platform import Facts, cached_verdict, device_name
-from aam.errors import OUT_OF_MEMORY
+from aam.device.platform import Facts, cached_verdict, choose_device, device_name
+from aam.errors import OUT_OF_MEMORY, InputError
 
 log = logging.getLogger("aam")
 
@@ -162,6 +162,38 @@ def machine_facts(device: torch.device) -> Facts:
         "image": container()["digest"],
         "aam": aam.__version__,
     }
+
+
+def check_alike(device_option: str, world: World) -> None:
+    """Refuse ranks whose machines differ in what a verdict depends on; every rank must call it.
+
+    All ranks follow the verdicts of rank 0. Processors may differ, because no verdict is about
+    them.
+
+    Raises
+    ------
+    InputError
+        For each difference, it names two ranks with their nodes and values.
+    """
+    if world.size == 1:
+        return
+    try:
+        device = choose_device(device_option)
+        facts = machine_facts(device)
+        facts["device"] = facts["device"] if device.type == "cuda" else device.type
+    except InputError as error:
+        facts = {"device": str(error)}
+    first, *others = world.gather_facts({**facts, "node": os.uname().nodename})
+    problems = []
+    for name in first.keys() - {"node"}:
+        odd = [rank for rank, other in enumerate(others, 1) if other.get(name) != first[name]]
+        if odd:
+            pair = ((0, first), (odd[0], others[odd[0] - 1]))
+            values = (f"rank {rank} ({of['node']}) {of.get(name) or 'none'}" for rank, of in pair)
+            remedy = "start all ranks on machines that are alike"
+            problems.append(f"{name}: {', '.join(values)}; {remedy}")
+    if problems:
+        raise InputError(*sorted(problems))
 
 
 def try_now(spec: ProbeSpec) -> Facts:

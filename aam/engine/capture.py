@@ -18,28 +18,32 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from aam.device.measure import held_memory, memory_limit, peak_memory, reset_peak
+from aam.device.platform import Facts
+from aam.device.probe import describe_error
 from aam.engine.step import (
     MicroBatch,
     Snapshot,
     StepOutcome,
     StepParts,
     StepSetup,
+    TakeStep,
     take_parts,
     weight_distance,
 )
-from aam.errors import InputError
+from aam.errors import InputError, RunError
 from aam.options import TrainingOptions
 
 log = logging.getLogger("aam")
 
-# Steps by which captured and eager training are compared, and the largest relative difference of
-# their weights: atomic sums on a device differ in their order.
-GATE_STEPS, GATE_TOLERANCE = 10, 1e-4
-# How many times the difference of two eager runs captured steps may differ from them.
-GATE_FACTOR = 10.0
+# Steps by which a rank compares captured with eager steps, on one batch.
+GATE_STEPS = 10
+# How many times the difference of eager runs may be exceeded, and the bounds of that limit, as
+# shares of the movement of the weights. Atomic sums on a device differ in their order.
+FACTOR, LEAST_LIMIT, LARGEST_NOISE = 10.0, 1e-6, 0.1
+# Learning rates of the steps that are compared, as shares of the run's.
+RATES = (1.0, 0.5, 0.75)
 # Eager steps before the first capture, in which libraries allocate what they keep.
 WARM_UP_STEPS = 3
 # Share of a device's memory that a step may take.
@@ -49,27 +53,99 @@ MOST_MEMORY = 0.95
 ERROR_MODE = "thread_local"
 
 
-def difference_of_steps(
-    model: nn.Module,
-    optimizer: Optimizer,
-    device: torch.device,
-    expected: Callable[[], object],
-    actual: Callable[[], object],
-) -> float:
-    """Compare the weights after `GATE_STEPS` steps that are taken in two ways.
+# The batches by which steps are compared, made anew for each run.
+Batches = Callable[[], Iterator[MicroBatch]]
 
-    That is the norm of the difference over the norm of the movement; NaN where either is not
-    finite. The training is left as it was.
+
+def gate(
+    setup: StepSetup,
+    take: TakeStep,
+    eager: TakeStep,
+    batches: Batches,
+    rounding: float = 0.0,
+    least: float = LEAST_LIMIT,
+) -> Facts:
+    """Compare the weights after steps that are taken by `take` with those after eager steps, and
+    leave the training as it was.
+
+    Eager steps are taken three times. Some devices add in another order each time, and training
+    enlarges what rounding does.
+
+    Parameters
+    ----------
+    setup : StepSetup
+    take, eager : TakeStep
+        Take a step on a window of one batch.
+    batches : callable
+        Yields the batches. The learning rate changes from step to step.
+    rounding : float
+        Share of itself by which each weight begins off in one of the eager runs, up or down: as far
+        as results may differ that sum in another order. 0 stands for that of the weights.
+    least : float
+        Least limit of the difference, as a share of the movement of the weights.
+
+    Returns
+    -------
+    dict
+        ``difference``, ``eager_difference`` and ``limit``, as shares of the movement, and a
+        ``reason`` in words.
+
+    Raises
+    ------
+    RunError
+        Eager weights do not move, are not finite or differ too much to judge other steps by; or the
+        difference is above `FACTOR` times that of eager runs, and above `least`.
     """
-    before = Snapshot(model, optimizer, device)
-    ends = []
-    for take in (expected, actual):
-        for _ in range(GATE_STEPS):
-            take()
-        ends.append(before.weights())
-        before.restore()
-    difference, movement = weight_distance(*ends), weight_distance(ends[0], before.values)
-    return difference / max(movement, 1e-30)
+    rounding = rounding or torch.finfo(next(setup.task.model.parameters()).dtype).eps / 2
+    begin = Snapshot(setup.task.model, setup.optimizer, setup.task.device)
+    end, *others = (
+        _weights_after(setup, eager, batches, begin, share) for share in (0.0, 0.0, rounding)
+    )
+    movement = weight_distance(end, begin.values)
+    if not 0 < movement < math.inf:
+        raise RunError(f"eager steps move the weights by {movement:g}")
+    noise = max(weight_distance(other, end) for other in others) / movement
+    if not noise <= LARGEST_NOISE:
+        raise RunError(f"eager steps differ by {noise:.2g} from each other: nothing can be judged")
+    difference = weight_distance(_weights_after(setup, take, batches, begin), end) / movement
+    limit = min(max(FACTOR * noise, least), LARGEST_NOISE)
+    reason = f"the weights differ by {difference:.2g} from those of eager steps"
+    reason += f", and those by {noise:.2g} from each other"
+    if not difference <= limit:
+        raise RunError(reason)
+    numbers = {"difference": difference, "eager_difference": noise, "limit": limit}
+    return {"reason": reason, **numbers}
+
+
+def _weights_after(
+    setup: StepSetup, take: TakeStep, batches: Batches, begin: Snapshot, rounding: float = 0.0
+) -> list[Tensor]:
+    """Take a step on each batch, and put the training back to its `begin`; return the weights at
+    the end.
+    """
+    groups = setup.optimizer.param_groups
+    rates = [float(group["lr"]) for group in groups]
+    try:
+        if rounding:
+            _round_weights(setup.task.model, rounding)
+        for micro, share in zip(batches(), itertools.cycle(RATES), strict=False):
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = share * rate
+            take([micro])
+        return begin.weights()
+    finally:
+        begin.restore()
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+
+
+@torch.no_grad()
+def _round_weights(model: nn.Module, share: float) -> None:
+    """Move each weight up or down by a share of itself, without the generator of dropout."""
+    for weight in model.parameters():
+        draw = torch.Generator(weight.device).manual_seed(weight.numel())
+        up = torch.rand(weight.shape, generator=draw, device=weight.device) < 0.5
+        weight.mul_(torch.where(up, 1 + share, 1 - share))
 
 
 def check_memory(held: int, peak: int, share: float, samples: int, limit: int) -> None:
@@ -108,18 +184,22 @@ def capture_into(graph: Any, pool: Any, device: torch.device) -> Iterator[None]:
     Where that fails, eager steps can go on, and the first error is raised. Later ones only say that
     there was an error.
     """
-    stream = torch.cuda.current_stream(device)
+    stream, first = torch.cuda.current_stream(device), None
     try:
         with torch.cuda.graph(graph, pool=pool, capture_error_mode=ERROR_MODE):
-            yield
-    except RuntimeError as error:
+            try:
+                yield
+            except Exception as error:
+                first = error
+                raise
+    # Compilers have errors of their own.
+    except Exception as error:  # noqa: BLE001
         # torch stays on the stream of the capture, and 2.7 leaves its generator in the capture, so
         # that each later dropout fails. A copy of its state is in none.
         torch.cuda.set_stream(stream)
         random = torch.cuda.default_generators[torch.cuda.current_device()]
         random.graphsafe_set_state(random.clone_state())
-        cause = error.__context__
-        raise (cause if isinstance(cause, RuntimeError) else error) from None
+        raise (first or error) from None
 
 
 @dataclass
@@ -134,11 +214,11 @@ class CapturedStep:
     names: tuple[str, ...]
     results: Tensor
 
-    def replay(self) -> None:
-        """Run the parts, and exchange between them."""
+    def replay(self, exchanges: bool = True) -> None:
+        """Run the parts, and exchange between them; as `take_parts` without `exchanges`."""
         for graph, exchange in itertools.zip_longest(self.graphs, self.exchanges):
             graph.replay()
-            if exchange is not None:
+            if exchanges and exchange is not None:
                 exchange()
 
 
@@ -147,7 +227,8 @@ class CapturedSteps:
     """Takes steps as `train_step` does, by graphs where the batch has a constant shape.
 
     Of several ranks all capture a step or none does: their batches have the same shapes in the same
-    order, and they agree on memory, captures and the check.
+    order, and they agree on memory, refusals, captures and the check. Whatever fails on one rank
+    while others may wait for it is a vote: no error passes an exchange.
 
     Attributes
     ----------
@@ -169,6 +250,8 @@ class CapturedSteps:
     known_shapes: set[Hashable] = field(default_factory=set)
     step_count: int = 0
     is_right: bool | None = None
+    # Whether any rank refuses to capture steps.
+    is_refused: bool = False
     # Whether eager steps are taken where a further shape cannot be captured.
     falls_back: bool = True
     # Bytes that a step on the largest batch takes.
@@ -181,6 +264,9 @@ class CapturedSteps:
         self.optimizer = self.setup.optimizer
         device = self.task.device
         self.rates = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
+        # One rank that was tried need not judge again; several do, each its own device.
+        if self.task.is_tried and self.world.size == 1:
+            self.is_right = True
 
     def obstacle(self, options: TrainingOptions) -> str:
         """Why no step of a run is captured, and what that costs; empty where steps may be."""
@@ -195,39 +281,47 @@ class CapturedSteps:
 
     def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
         """Take one step of the optimizer."""
-        task, parts = self.task, self.parts or self.setup.parts
+        self.step_count += 1
+        if self.step_count == 1:
+            self.is_refused = self.world.any(bool(self.task.refusal))
+        may_capture = len(window) == 1 and not self.setup.scaler.is_enabled()
+        shape = self.task.shape(window[0].data) if may_capture else None
+        if shape is None or self.is_right is False or self.is_refused:
+            return self._eager(window)
+        if shape not in self.known_shapes or self.step_count <= WARM_UP_STEPS:
+            self.known_shapes.add(shape)
+            return self._measure_step(window)
+        if shape not in self.graphs and not self._try_capture(shape, window[0]):
+            return self._eager(window)
+        if self.is_right is None:
+            self._judge(window[0])
+            return self._eager(window)
+        return self._captured(window)
+
+    def _set_rates(self) -> None:
+        """Bring the learning rates of the optimizer to the tensors that graphs read."""
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             if group["lr"] is not rate:
                 rate.fill_(float(group["lr"]))
                 group["lr"] = rate
 
-        def eager() -> StepOutcome:
-            return take_parts(parts(window))
+    def _eager(self, window: Sequence[MicroBatch], exchanges: bool = True) -> StepOutcome:
+        """Take a step eagerly."""
+        self._set_rates()
+        return take_parts((self.parts or self.setup.parts)(window), exchanges)
 
-        def captured() -> StepOutcome:
-            return self._replay(self.graphs[shape], window[0])
+    def _captured(self, window: Sequence[MicroBatch], exchanges: bool = True) -> StepOutcome:
+        """Take a step by the graphs of its shape."""
+        self._set_rates()
+        graphs = self.graphs[self.task.shape(window[0].data)]
+        return self._replay(graphs, window[0], exchanges)
 
-        self.step_count += 1
-        may_capture = len(window) == 1 and not self.setup.scaler.is_enabled()
-        shape = task.shape(window[0].data) if may_capture else None
-        if shape is None or self.is_right is False or task.refusal:
-            return eager()
-        if shape not in self.known_shapes or self.step_count <= WARM_UP_STEPS:
-            self.known_shapes.add(shape)
-            return self._measure_step(eager, window[0].data)
-        if shape not in self.graphs and not self._try_capture(shape, parts, window[0]):
-            return eager()
-        if self.is_right is None:
-            self._judge(eager, captured)
-            return eager()
-        return captured()
-
-    def _measure_step(self, eager: Callable[[], StepOutcome], batch: Any) -> StepOutcome:
+    def _measure_step(self, window: Sequence[MicroBatch]) -> StepOutcome:
         """Take a step, and refuse the batches of the run where the largest would not fit."""
-        task, device = self.task, self.task.device
+        task, device, batch = self.task, self.task.device, window[0].data
         before = int(torch.cuda.memory_allocated(device))
         reset_peak(device)
-        outcome = eager()
+        outcome = self._eager(window)
         sizes = [before, peak_memory(device), -memory_limit(device, MOST_MEMORY)]
         # The rank with the least room decides for all.
         agreed = self.world.largest_values(torch.tensor(sizes, dtype=torch.int64))
@@ -254,49 +348,53 @@ class CapturedSteps:
         self.graphs.clear()
         log.warning("steps are not captured as graphs: %s", reason)
 
-    def _try_capture(
-        self, shape: Hashable, parts: Callable[[Sequence[MicroBatch]], StepParts], micro: MicroBatch
-    ) -> bool:
-        """Capture a step on batches of a shape, on all ranks or on none."""
-        problem: RuntimeError | None = None
+    def _all_can(self, act: Callable[[], object]) -> bool:
+        """Do on all ranks what needs no other rank; where it fails on one, none captures steps."""
+        problem: Exception | None = None
         try:
-            self._check_pools()
-            self.graphs[shape] = self._capture(parts, micro)
-        except RuntimeError as error:
+            if self.task.refusal:
+                raise RunError(self.task.refusal)
+            act()
+        # Compilers have errors of their own.
+        except Exception as error:  # noqa: BLE001
             problem = error
-        # No rank has exchanged anything yet, so none waits for one that fails.
         if not self.world.any(problem is not None):
             return True
         if problem is not None and not self.falls_back:
             raise problem
-        reason = "another rank cannot capture them"
-        self._refuse(reason if problem is None else str(problem).splitlines()[0])
+        reason = "another rank cannot use them" if problem is None else describe_error(problem)
+        self._refuse(reason)
         return False
 
-    def _judge(self, eager: Callable[[], object], captured: Callable[[], object]) -> None:
-        """Compare captured with eager steps, as far as eager steps agree with each other."""
-        network, device = self.setup.network, self.task.device
-        compare = partial(difference_of_steps, network, self.optimizer, device, eager)
-        try:
-            differences = torch.tensor([compare(eager), compare(captured)], dtype=torch.float64)
-        except RuntimeError as error:
-            if self.world.size > 1:
-                # The other ranks wait for this one.
-                raise
-            self._refuse(str(error).splitlines()[0])
-            return
-        noise, apart = self.world.largest_values(differences.nan_to_num(nan=math.inf)).tolist()
-        reason = f"the weights differ by {apart:.2g} after {GATE_STEPS} steps from eager steps"
-        self.is_right = apart < max(GATE_TOLERANCE, GATE_FACTOR * noise) < math.inf
-        if self.is_right:
-            log.info("steps are captured as graphs (%s)", reason)
-        else:
-            self._refuse(f"{reason}, and those by {noise:.2g} from each other")
+    def _try_capture(self, shape: Hashable, micro: MicroBatch) -> bool:
+        """Capture a step on batches of a shape, on all ranks or on none."""
 
-    def _capture(
-        self, step: Callable[[Sequence[MicroBatch]], StepParts], micro: MicroBatch
-    ) -> CapturedStep:
+        def capture() -> None:
+            self._check_pools()
+            self.graphs[shape] = self._capture(micro)
+
+        return self._all_can(capture)
+
+    def _judge(self, micro: MicroBatch) -> None:
+        """Compare captured with eager steps on each rank, without exchanges: a rank that fails
+        keeps no other waiting.
+        """
+        facts: Facts = {}
+        eager, captured = partial(self._eager, exchanges=False), self._captured
+
+        def judge() -> None:
+            take = partial(captured, exchanges=False)
+            batches = partial(itertools.repeat, micro, GATE_STEPS)
+            facts.update(gate(self.setup, take, eager, batches))
+
+        if self._all_can(judge):
+            self.is_right = True
+            log.info("steps are captured as graphs (%s)", facts["reason"])
+
+    def _capture(self, micro: MicroBatch) -> CapturedStep:
         """Capture a step on batches of one shape, without running it."""
+        step = self.parts or self.setup.parts
+        self._set_rates()
         tensors = self.task.tensors(micro.data)
         inputs = {name: value.clone() for name, value in tensors.items()}
         static = micro._replace(data=self.task.with_tensors(micro.data, inputs))
@@ -313,10 +411,12 @@ class CapturedSteps:
             self.pool = graphs[-1].pool() if self.pool is None else self.pool
         return CapturedStep([*inputs.values()], graphs, exchanges, names, results)
 
-    def _replay(self, captured: CapturedStep, micro: MicroBatch) -> StepOutcome:
+    def _replay(
+        self, captured: CapturedStep, micro: MicroBatch, exchanges: bool = True
+    ) -> StepOutcome:
         """Run a captured step on a batch."""
         torch._foreach_copy_(captured.inputs, list(self.task.tensors(micro.data).values()))
-        captured.replay()
+        captured.replay(exchanges)
         # The next replay writes over the results.
         *values, nonfinite = captured.results.clone().unbind()
         pairs = zip(values[::2], values[1::2], strict=True)

@@ -25,6 +25,7 @@ import torch
 import aam
 from aam.device.distributed import SINGLE, World, process_group
 from aam.device.environment import is_rank
+from aam.device.probe import check_alike
 from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_latest, remove_later
 from aam.engine.logger import METRICS, Record, flatten
 from aam.engine.signals import Signals
@@ -263,6 +264,7 @@ def open_run(config: Any) -> Iterator[Run]:
     with Signals() as signals, process_group(runtime) as world, contextlib.ExitStack() as stack:
         if is_rank(runtime):
             check(config)
+        check_alike(runtime.device, world)
         yield Run(runtime, signals, world, stack)
 
 

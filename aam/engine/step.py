@@ -111,15 +111,19 @@ def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
 StepParts = Generator[Callable[[], None], None, StepOutcome]
 
 
-def take_parts(parts: StepParts) -> StepOutcome:
-    """Take the parts of a step one after the other, with what ranks exchange between them."""
+def take_parts(parts: StepParts, exchanges: bool = True) -> StepOutcome:
+    """Take the parts of a step one after the other, with what ranks exchange between them.
+
+    Without `exchanges` each part reads what was exchanged last.
+    """
     while True:
         try:
             exchange = next(parts)
         except StopIteration as end:
             outcome: StepOutcome = end.value
             return outcome
-        exchange()
+        if exchanges:
+            exchange()
 
 
 def train_step(

@@ -70,6 +70,8 @@ class Task:
     refusal : str
         Why steps are not captured though they could be: the probe's reason. Empty where they may
         be.
+    is_tried : bool
+        Whether the probe has compared captured with eager steps.
     compiler : str
         Compiler of torch that made the forward pass faster; empty without.
     units : mapping of str to str
@@ -88,6 +90,7 @@ class Task:
     steps_alone: bool = False
     shares_vectors: bool = False
     refusal: str = ""
+    is_tried: bool = False
     compiler: str = ""
     units: Mapping[str, str] = {}
 

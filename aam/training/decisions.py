@@ -380,8 +380,6 @@ def decide_steps(
         verdicts = probe_run(config, study, device)
     if "compile" in verdicts:
         log.info("torch.compile: %s", verdicts["compile"]["backend"])
-        # Where a shape fails later all the same, its frame runs uncompiled.
-        torch._dynamo.config.suppress_errors = True
     return {"machine": machine, **verdicts}
 
 
@@ -400,13 +398,19 @@ def decide(
     All ranks take the decisions of the main rank.
     """
     runtime, model = config.runtime, config.model
-    earlier = earlier_decisions(runtime) if world.is_main else world.broadcast(None)
-    decisions = decide_execution(
-        runtime, device, model.attention_shapes, earlier, model.trains_in_bf16
-    )
-    decisions["batch"] = choose_batch_size(config, study, device, earlier)
-    config = replace(config, train=replace(config.train, **decisions["batch"]))
-    decisions |= decide_steps(config, study, device, earlier)
+    kind = (runtime, device, model.attention_shapes)
+    earlier, decisions = Facts(), Facts()
     if world.is_main:
-        world.broadcast(decisions)
+        earlier = earlier_decisions(runtime)
+        decisions = decide_execution(*kind, earlier, model.trains_in_bf16)
+        decisions["batch"] = choose_batch_size(config, study, device, earlier)
+    decisions = world.broadcast(decisions)
+    if not world.is_main:
+        decide_execution(*kind, decisions, model.trains_in_bf16)
+    config = replace(config, train=replace(config.train, **decisions["batch"]))
+    steps = decide_steps(config, study, device, earlier) if world.is_main else Facts()
+    decisions |= world.broadcast(steps)
+    if "compile" in decisions:
+        # Where a shape fails later all the same, its frame runs uncompiled.
+        torch._dynamo.config.suppress_errors = True
     return config, decisions

@@ -503,6 +503,7 @@ def follow_decisions(task: AmpliconTask, decisions: Facts) -> None:
     verdicts = {name: decisions.get(name, {"ok": True}) for name in ("workers", "capture")}
     if not verdicts["workers"]["ok"]:
         task.train = replace(task.train, workers=0)
+    task.is_tried = "capture" in decisions and verdicts["capture"]["ok"]
     if not verdicts["capture"]["ok"]:
         task.refusal = f"the probe says: {verdicts['capture']['reason']}"
     compiler = decisions.get("compile", {}).get("backend", "eager")

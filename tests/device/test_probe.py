@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 from aam.device import probe
-from aam.device.probe import ProbeSpec, Verdict, verdict
+from aam.device.distributed import World
+from aam.device.probe import ProbeSpec, Verdict, check_alike, verdict
+from aam.errors import InputError
 
 CPU = torch.device("cpu")
 SUM = ProbeSpec("tests.device.trials:add", {"numbers": [1.5, 2.25]}, CPU)
@@ -209,3 +212,52 @@ def test_rank_0_tries_and_tells_the_others(trials, cache, monkeypatch):
     assert verdict("sums", replace(IN_PROCESS, world=world)) == first
     assert len(trials) == 1
     assert not (cache / "other").exists(), "only rank 0 writes"
+
+
+# --- ranks whose machines differ ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unlike(World):
+    """Four ranks, the last of which is on another machine."""
+
+    changes: dict[str, str] = field(default_factory=dict)
+
+    def gather_facts(self, facts):
+        return [facts, facts, facts, {**facts, "node": "n2", **self.changes}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, ""),
+        (
+            {"driver": "amdgpu 6.12"},
+            r"^driver: rank 0 \(.+\) none, rank 3 \(n2\) amdgpu 6.12; start",
+        ),
+        (
+            {"torch": "2.7.1"},
+            rf"torch: rank 0 .* {re.escape(torch.__version__)}, rank 3 \(n2\) 2.7.1",
+        ),
+        ({"image": "sha256:ab"}, r"image: rank 0 \(.+\) none, rank 3 \(n2\) sha256:ab"),
+        (
+            {"aam": "0.1.0", "device": "cuda"},
+            r"aam: .*\n?device: rank 0 \(.+\) cpu, rank 3 .* cuda",
+        ),
+    ],
+)
+def test_ranks_on_machines_that_differ_are_refused_before_any_work(changes, problem):
+    world = Unlike(0, 4, changes=changes)
+    if not problem:
+        check_alike("cpu", world)
+        return
+    with pytest.raises(InputError) as raised:
+        check_alike("cpu", world)
+    assert re.search(problem, "\n".join(raised.value.problems))
+
+
+def test_a_rank_without_the_device_ends_all_ranks_alike():
+    with pytest.raises(
+        InputError, match=r"device: .* is not available here.*, rank 3 \(n2\) MI300A"
+    ):
+        check_alike("cuda", Unlike(0, 4, changes={"device": "MI300A"}))

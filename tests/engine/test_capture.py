@@ -44,17 +44,15 @@ def steps(monkeypatch):
     sizes = {"captured": [], "replayed": [], "measured": []}
     outcome = StepOutcome({}, torch.tensor(False))
 
-    def replay(graph, micro):
+    def replay(graph, micro, exchanges):
         sizes["replayed"].append(len(micro.data))
         return outcome
 
-    def measured(eager, batch):
-        sizes["measured"].append(len(batch))
-        return eager()
+    def measured(window):
+        sizes["measured"].append(len(window[0].data))
+        return made._eager(window)
 
-    monkeypatch.setattr(
-        made, "_capture", lambda _, micro: sizes["captured"].append(len(micro.data))
-    )
+    monkeypatch.setattr(made, "_capture", lambda micro: sizes["captured"].append(len(micro.data)))
     monkeypatch.setattr(made, "_replay", replay)
     monkeypatch.setattr(made, "_measure_step", measured)
     return made, sizes

@@ -194,19 +194,39 @@ class Off:
         return outcome
 
 
-def no_graph(*_: Any) -> None:
-    """Fail as torch does."""
-    raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+class CompilationError(Exception):
+    """As Triton raises it: no RuntimeError."""
+
+
+# Errors of rank 1 alone: in the capture, in the check.
+ERRORS = {
+    "capture": RuntimeError("CUDA error: operation not permitted when stream is capturing"),
+    "compiler": CompilationError("cannot convert int1 to int8"),
+    "full": torch.OutOfMemoryError("CUDA out of memory"),
+    "replay": RuntimeError("CUDA error: an illegal instruction was encountered"),
+}
+FAULTS = (*ERRORS, "gate", "refusal", "late refusal", "memory")
 
 
 def run_with(fault: str, world: World, folder: Path) -> None:
     """Train in graphs with a fault of rank 1 only, and write what each rank made of it."""
     trainer = trainer_of("captured", world, epochs=3)
     steps, patch = trainer.steps, pytest.MonkeyPatch()
-    if world.rank == 1 and fault == "capture":
-        patch.setattr(steps, "_capture", no_graph)
+
+    def fail(*_: Any) -> None:
+        raise ERRORS[fault]
+
+    def refuse(trainer: Trainer) -> None:
+        trainer.task.refusal = "the probe says: its process ended with SIGSEGV"
+
+    if world.rank == 1 and fault in ERRORS:
+        patch.setattr(steps, "_replay" if fault == "replay" else "_capture", fail)
     elif world.rank == 1 and fault == "gate":
         patch.setattr(steps, "_replay", Off(steps))
+    elif world.rank == 1 and fault == "refusal":
+        refuse(trainer)
+    elif world.rank == 1 and fault == "late refusal":
+        trainer.after_step = refuse
     elif world.rank == 1:
         patch.setattr("aam.engine.capture.memory_limit", lambda *_: 10**6)
     try:
@@ -214,7 +234,7 @@ def run_with(fault: str, world: World, folder: Path) -> None:
         end = float(sum(value.double().sum() for value in trainer.last_weights.values()))
     except InputError as error:
         end = str(error)
-    facts = {"is_right": steps.is_right, "steps": trainer.progress.step, "end": end}
+    facts = {"captures": bool(steps.graphs), "steps": trainer.progress.step, "end": end}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{world.rank}.json").write_text(json.dumps(facts))
 
@@ -225,7 +245,7 @@ if __name__ == "__main__":
     out = Path(sys.argv[1])
     with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
         for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
-            if case in ("capture", "gate", "memory"):
+            if case in FAULTS:
                 run_with(case, everyone, out / case)
             elif len(sys.argv) > 3:
                 run_on(case, everyone, Path(sys.argv[3]) / case, out / case)

@@ -13,8 +13,9 @@ from aam.data.batch import exact_bins, pad_batch
 from aam.data.loader import rarefied_batch, tree_on_device
 from aam.device import attention
 from aam.device.measure import Trace
-from aam.engine.capture import GATE_TOLERANCE, difference_of_steps
-from aam.engine.step import total_loss
+from aam.engine.capture import gate
+from aam.engine.step import MicroBatch, total_loss
+from aam.errors import RunError
 from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, step_numbers, steps_of
 from aam.training.pretrain import Layout, Prepared
@@ -159,16 +160,21 @@ def test_a_way_of_stepping_that_is_wrong_is_found_out(steps, factor):
     batch = next(iter(steps.task.batches(1, 0)))
     steps.step(batch)
     before = [value.clone() for value in steps.model.parameters()]
+    micro, eager = MicroBatch(steps.task.prepare(batch, 0), 0), steps.setup.take
 
-    def expected() -> None:
-        steps.step(batch)
-
-    def actual() -> None:
-        steps.step(batch)
+    def scaled(window):
+        outcome = eager(window)
         with torch.no_grad():
             next(steps.model.parameters()).mul_(factor)
+        return outcome
 
-    apart = difference_of_steps(steps.model, steps.optimizer, CPU, expected, actual)
-    assert (apart < GATE_TOLERANCE) == (factor == 1.0)
+    def judge():
+        return gate(steps.setup, scaled, eager, lambda: iter([micro] * 10))
+
+    if factor == 1.0:
+        assert judge()["difference"] == 0.0
+    else:
+        with pytest.raises(RunError, match="the weights differ by"):
+            judge()
     after = zip(steps.model.parameters(), before, strict=True)
     assert all(torch.equal(value, old) for value, old in after)

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from tests.runs import TIMES
-from tests.training.ranks import CASES
+from tests.training.ranks import CASES, FAULTS
 
 pytestmark = pytest.mark.slow
 
@@ -93,23 +93,25 @@ def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_p
         assert difference == 0 if size == 4 else difference < OF_WEIGHTS, case
 
 
-@pytest.fixture(scope="module")
-def faults(run_ranks, tmp_path_factory) -> Path:
-    """What two ranks made of faults of one of them."""
+@pytest.fixture(scope="module", params=[2, 4])
+def faults(request, run_ranks, tmp_path_factory) -> list[Path]:
+    """What ranks made of faults of rank 1, for each rank a folder."""
     folder = tmp_path_factory.mktemp("faults")
-    run_ranks(2, SCRIPT, folder, "capture;gate;memory")
-    return folder
+    run_ranks(request.param, SCRIPT, folder, ";".join(FAULTS))
+    return [folder / f"{{}}/rank{rank}.json" for rank in range(request.param)]
 
 
-@pytest.mark.parametrize("fault", ["capture", "gate"])
+def ends(faults: list[Path], fault: str) -> list[dict[str, object]]:
+    return [json.loads(Path(str(path).format(fault)).read_text()) for path in faults]
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "memory"])
 def test_where_one_rank_cannot_use_graphs_all_take_eager_steps(faults, fault):
-    ranks = [json.loads((faults / fault / f"rank{rank}.json").read_text()) for rank in (0, 1)]
-    assert ranks[0] == ranks[1]
-    assert ranks[0]["is_right"] is False
-    assert ranks[0]["steps"] == 9
+    first, *others = ends(faults, fault)
+    assert others == [first] * len(others)
+    assert (first["captures"], first["steps"]) == (False, 9)
 
 
 def test_where_one_rank_lacks_memory_all_refuse_the_batch_size(faults):
-    for rank in (0, 1):
-        end = json.loads((faults / "memory" / f"rank{rank}.json").read_text())["end"]
-        assert end.startswith("--batch-size: the largest batches need about")
+    for rank in ends(faults, "memory"):
+        assert rank["end"].startswith("--batch-size: the largest batches need about")

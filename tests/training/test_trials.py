@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from aam.config import FineTuneConfig, ModelConfig, PretrainConfig, TargetConfig, TrainConfig
 from aam.data.loader import Loader, rarefied_batch
+from aam.engine import capture
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import StepRunner, train_step
 from aam.errors import RunError
@@ -23,7 +24,7 @@ from aam.training import trials
 from aam.training.decisions import PretrainingSteps, steps_of
 from aam.training.finetune import SupervisedTask
 from aam.training.losses import target_terms
-from aam.training.trials import check_captured, check_steps, run_eager, trial_batches
+from aam.training.trials import check_steps, trial_batches
 from tests.data.labels import labelled
 from tests.graphs import no_state, stand_in
 
@@ -55,7 +56,7 @@ def steps_on(study, dropout: float = 0.0) -> PretrainingSteps:
 
 
 def judged(steps: StepRunner, batches) -> dict[str, object]:
-    return check_captured(steps, batches, run_eager(steps, batches, ULP))
+    return check_steps(steps, batches, ULP, captured=True)
 
 
 @pytest.fixture
@@ -97,12 +98,15 @@ def test_a_constant_of_the_first_batch_is_found_out(steps, monkeypatch):
 
 def test_a_learning_rate_in_a_graph_is_found_out(steps, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "fill_", lambda rate, value: rate)
-    batches = trial_batches(steps)
-    eager = run_eager(steps, batches, ULP)
-    take = CapturedSteps(steps.setup)
-    take.is_right, take.rates = True, [torch.tensor(1e-5) for _ in take.rates]
+    rates = CapturedSteps.__post_init__
+
+    def fixed(made):
+        rates(made)
+        made.rates = [torch.tensor(1e-5) for _ in made.rates]
+
+    monkeypatch.setattr(CapturedSteps, "__post_init__", fixed)
     with pytest.raises(RunError, match="the weights differ by"):
-        check_steps(steps, take.take, batches, eager)
+        judged(steps, trial_batches(steps))
 
 
 def noisy(share: float, **arguments):
@@ -119,24 +123,27 @@ def test_steps_are_judged_by_how_far_eager_ones_differ(steps, monkeypatch, share
     """A fixed limit of 1e-4 would refuse what this device always does."""
     monkeypatch.setattr("aam.engine.step.train_step", partial(noisy, share))
     seeds = iter(range(9))
-    restore = trials.Snapshot.restore
+    restore = capture.Snapshot.restore
 
     def restored(snapshot):
         restore(snapshot)
         torch.manual_seed(next(seeds))
 
-    monkeypatch.setattr(trials.Snapshot, "restore", restored)
+    monkeypatch.setattr(capture.Snapshot, "restore", restored)
     batches = trial_batches(steps)
     if not passes:
         with pytest.raises(RunError, match="nothing can be judged"):
-            run_eager(steps, batches, ULP)
+            check_steps(steps, batches, ULP)
         return
-    eager = run_eager(steps, batches, ULP)
-    assert eager.noise > 1e-4
-    check_steps(steps, steps.setup.take, batches, eager)
-    monkeypatch.setattr("aam.engine.step.train_step", partial(noisy, 100 * share))
+    assert check_steps(steps, batches, ULP)["eager_difference"] > 1e-4
+
+    def compile_losses(backend):
+        monkeypatch.setattr("aam.engine.step.train_step", partial(noisy, 100 * share))
+
+    monkeypatch.setattr(trials, "COMPILED_LIMIT", 0.0)
+    monkeypatch.setattr(steps.task, "compile_losses", compile_losses)
     with pytest.raises(RunError, match="the weights differ by"):
-        check_steps(steps, steps.setup.take, batches, eager)
+        check_steps(steps, batches, ULP, "inductor")
 
 
 def test_dropout_draws_anew_in_each_replay(study):
@@ -192,7 +199,7 @@ def test_a_compiler_that_fails_in_one_graph_is_refused_and_ends_no_run(plain_pyt
     source = """
 import torch
 from torch._dynamo import register_backend
-from aam.training.trials import check_steps, run_eager, trial_batches
+from aam.training.trials import check_steps, trial_batches
 from aam.device.probe import describe_error
 from tests.data.studies import make_study, random_counts
 from tests.training.test_constant_shape import steps_on
@@ -203,10 +210,8 @@ def broken(graph, inputs):
 
 steps = steps_on(make_study(**random_counts(samples=24, asvs=40, lengths=(30, 20))))
 batches = trial_batches(steps)[:2]
-eager = run_eager(steps, batches, 1e-7)
-steps.task.compile_losses("broken")
 try:
-    check_steps(steps, steps.setup.take, batches, eager)
+    check_steps(steps, batches, 1e-7, "broken")
 except Exception as error:
     print(type(error).__name__, "|", describe_error(error))
 torch._dynamo.reset()
