@@ -9,7 +9,7 @@
 # ROUTE        definition, or layer if you may not build (empty: the one that works)
 # DATA         folder of the studies that the shipped encoder learns from
 # TABLE TREE METADATA     what a job on a cluster reads
-# COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
+# COLUMN MODEL OUT        metadata column to predict (more: ARGS="--metadata-column A B"), model folder, output (below the site's shared storage)
 # SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
 # SEEDS CHAIN  seeds of several runs, which the tasks of a node share; number of jobs of one long run
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container

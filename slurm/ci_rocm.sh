@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# aam ci_rocm: tests, doctor and profile on a GPU node, 1 node of SDSC Cosmos with 1 task
+# aam ci_rocm: tests, doctor and profile on a GPU node, 1 node of SDSC Cosmos with 1 task on one device
 #
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # writes      /cosmos/vast/scratch/researcher/ci

@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# aam pretrain_single: pretraining on one device, 1 node of SDSC Cosmos with 1 task
+# aam pretrain_single: pretraining on one device, 1 node of SDSC Cosmos with 1 task on one device
 #
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # reads       /cosmos/vast/scratch/researcher/study/table.biom

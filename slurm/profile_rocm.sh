@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# aam profile_rocm: profiles on a GPU node, 1 node of SDSC Cosmos with 1 task
+# aam profile_rocm: profiles on a GPU node, 1 node of SDSC Cosmos with 1 task on one device
 #
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # writes      /cosmos/vast/scratch/researcher/profile

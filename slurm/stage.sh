@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# aam stage: copying inputs to shared storage, 1 node of SDSC Cosmos with 1 task
+# aam stage: copying inputs to shared storage, 1 node of SDSC Cosmos with 1 task on its CPUs, no GPU is used
 #
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # reads       /cosmos/vast/scratch/researcher/study/table.biom

@@ -12,6 +12,7 @@ from pathlib import Path
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, commit_label
 from slurm.jobs.image import JobImage, older_image_problems, python_without_image, resolve_image
+from slurm.jobs.inputs import content_problems
 from slurm.jobs.options import (
     INPUT_FOLDERS,
     INPUTS,
@@ -98,6 +99,20 @@ class Job:
     def logs(self) -> Path:
         """The folder of script and log."""
         return self.out / "slurm"
+
+    @property
+    def devices(self) -> int:
+        """The devices of a node that the job asks for: all of a whole node, else one for each
+        task.
+        """
+        return self.site.devices_per_node if self.site.exclusive else self.places.tasks
+
+    @property
+    def gres(self) -> str:
+        """The request for devices: that of the site, or for fewer of them."""
+        gres = self.site.gres
+        all_of_node = self.devices >= self.site.devices_per_node
+        return gres if all_of_node else re.sub(r"\d+$", str(self.devices), gres)
 
     @property
     def each(self) -> str:
@@ -228,7 +243,8 @@ def checkpoint_size(options: Options, out: Path) -> int:
 
 ON_A_NODE = "as one task with the CPUs of a node; AAM_SITE_CPU_PARTITION=NAME names a "
 ON_A_NODE += "partition without GPUs"
-ONE_DEVICE = "train uses one device of the node; the folds of --cv would share all of them"
+ONE_DEVICE = "{command} uses one device of the {count} of a whole node"
+SHARE = "; the folds of --cv would share all of them"
 
 
 def choose_places(kind: Kind, options: Options, request: Request, site: Site) -> Places:
@@ -242,8 +258,10 @@ def choose_places(kind: Kind, options: Options, request: Request, site: Site) ->
         tasks = 1
     uses_gpu = kind.uses_gpu and (kind.command != "train" or has_network(options))
     if uses_gpu or device == "cpu" or request.share:
-        wastes = kind.command == "train" and 1 == tasks < site.devices_per_node and device != "cpu"
-        remarks = (ONE_DEVICE,) if wastes else ()
+        wastes = site.exclusive and 1 == tasks < site.devices_per_node and device != "cpu"
+        remark = ONE_DEVICE.format(command=kind.command, count=site.devices_per_node)
+        remark += SHARE if kind.command == "train" else ""
+        remarks = (remark,) if wastes and kind.command else ()
         return Places(tasks, device, site.cpus_per_device, site.threads, site.partition, remarks)
     what = "fits a linear model and trees" if kind.command == "train" else "computes on the CPU"
     where = f"in the partition {site.cpu_partition}" if site.cpu_partition else ON_A_NODE
@@ -308,7 +326,7 @@ def make_job(request: Request, site: Site) -> Job:
     kind = KINDS[request.job]
     problems: list[str] = []
     # A script can be shown on any machine; what is missing there stops a submission only.
-    absences: list[str] = []
+    absences = [*site.unset]
     options = parse_options(request.words)
     if request.dry_run:
         add_placeholders(kind, options, absences)
@@ -319,6 +337,7 @@ def make_job(request: Request, site: Site) -> Job:
     if request.job == "ci_rocm" and IS_INSTALLED:
         problems.append("ci_rocm: runs the tests of a clone of aam, by its slurm/generate")
     out, file = resolve_output(kind, options, request, site, problems)
+    problems += content_problems(options, request) if request.check else []
     inputs = resolve_inputs(options, request, problems, absences)
     if kind.template == "stage.sh":
         check_staged_names(inputs, problems)
@@ -333,7 +352,7 @@ def make_job(request: Request, site: Site) -> Job:
     check_log_folder(out / "slurm", problems)
     runs = places.tasks if request.share else 1
     state_bytes = runs * checkpoint_size(options, out) if kind.resumes else 0
-    if request.check:
+    if request.check and not any(text.startswith("shared:") for text in site.unset):
         check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
     ranks = 1 if request.share or kind.command == "train" else nodes * places.tasks

@@ -99,8 +99,8 @@ def sbatch_lines(job: Job) -> str:
         "partition": job.places.partition,
         "account": site.account,
         "qos": site.qos,
-        "gres": site.gres if has_gpu else "",
-        "gpus-per-node": 0 if site.gres or not has_gpu else site.gpus_per_node,
+        "gres": job.gres if has_gpu else "",
+        "gpus-per-node": job.devices if has_gpu and site.gpus_per_node and not site.gres else 0,
         "constraint": site.constraint,
         "reservation": site.reservation,
         "nodes": job.nodes,
@@ -130,7 +130,8 @@ def header(job: Job) -> str:
     """Return the first line and the comment that describes the job."""
     nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
     count, share = job.places.tasks, job.request.share
-    tasks = "1 task" if count == 1 else f"{count} tasks, one for each device"
+    unit = "on its CPUs, no GPU is used" if job.places.device == "cpu" else "on one device"
+    tasks = f"1 task {unit}" if count == 1 else f"{count} tasks, one for each device"
     place = f"{nodes} of {job.site.title} with {tasks} {'each' if job.nodes > 1 else ''}"
     lines = [f"aam {job.name}: {job.kind.title}, {place}", ""]
     lines += [f"written by  {in_comment(job.request.written_by)}"]
@@ -221,7 +222,7 @@ def run_settings(job: Job) -> list[str]:
         srun_lines(job),
         f"INSIDE={shlex.quote(job.python_inside or 'python')}",
         f"DEVICE={job.places.device}",
-        f"DEVICES={site.devices_per_node}  # that torch must see on a node",
+        f"DEVICES={job.devices}  # that torch must see on a node",
         f"EACH={job.each}",
         bash_array("VALUES", share.values if share else ()),
         bash_array("OPTION", [*share.words, share.option] if share else ()),

@@ -80,6 +80,7 @@ class Site:
     profile: str = ""
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
     seen: str = ""  # date and commit of the last run of aam there; empty: none
+    unset: tuple[str, ...] = ()  # no key: what a script that is only shown lacks
 
     def path(self, key: str, user: str) -> str:
         """Return a path of the site for a user."""
@@ -93,7 +94,7 @@ class Site:
         return min(allowed, default=0)
 
 
-TYPES = {field.name: field.type for field in dataclasses.fields(Site)}
+TYPES = {each.name: each.type for each in dataclasses.fields(Site) if each.name != "unset"}
 # Smallest and largest value of each number. A year is longer than any job.
 RANGES: dict[str, tuple[float, float]] = {
     "max_hours": (0, 8784),
@@ -307,10 +308,14 @@ def merge(layers: list[Layer], problems: list[str]) -> dict[str, Any]:
 
 
 def load_site(
-    name: str, options: Mapping[str, str], environment: Mapping[str, str] = os.environ
+    name: str,
+    options: Mapping[str, str],
+    environment: Mapping[str, str] = os.environ,
+    dry_run: bool = False,
 ) -> Site:
     """Return the site `name`: its profile, then the user's file, AAM_SITE_*, and `options` that are
-    not empty.
+    not empty. In a script that is only shown, the name of a text that nobody has set stands in its
+    place.
 
     Raises
     ------
@@ -338,12 +343,18 @@ def load_site(
     if sets not in (0, devices):
         expected = "expected one for each device, or []"
         missing["cpu_sets"] = f"has {sets} sets for devices_per_node = {devices}, {expected}"
+    is_shown = dry_run and missing.keys() <= {*unset, "shared", "local"}
+    if is_shown:
+        paths = {key: f"/{key.upper()}" for key in ("shared", "local") if key in missing}
+        texts = {key: key.upper() for key in unset if TYPES[key] == "str"}
+        values |= {key: value for key, value in (texts | paths).items() if not values.get(key)}
     problems = []
     for key, problem in missing.items():
         remedy = f"write {key} = ... into {user_file(environment)}, or set {VARIABLE}{key.upper()}"
         none = f"; {NONE} where the site has none" if key in SBATCH_KEYS else ""
         problems.append(f"{key}: {problem}: {remedy}=...{none}")
-    raise_if_any(problems)
+    raise_if_any([] if is_shown else problems)
+    values["unset"] = tuple(problems)
     values |= {key: "" for key in SBATCH_KEYS if values.get(key) == NONE}
     if values.get("engine") != NONE:
         image, enter = IMAGES[values["device"]]

@@ -66,7 +66,7 @@ def login(tmp_path: Path, shared: Path, generate) -> Callable[..., Done]:
     for name in ("sbatch", "singularity"):
         write_program(path / name, f'echo "$@" >>{tmp_path}/calls\necho 4711')
     for name in ("table.biom", "tree.nwk"):
-        (tmp_path / name).write_text("x" * 2000)
+        (tmp_path / name).write_text("(x" * 1000)
     (tmp_path / "image.sif").write_bytes(SIF)
     variables = {"PATH": str(path), "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8"}
     variables |= {"AAM_SITE_SHARED": str(shared), "AAM_SITE_IMAGE": str(tmp_path / "image.sif")}
@@ -133,6 +133,11 @@ def user_file(tmp_path: Path) -> Path:
     return path
 
 
+def write_model(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "model.json").write_text("{}")
+
+
 # --- scripts -----------------------------------------------------------------------------------
 
 
@@ -189,7 +194,7 @@ def test_a_login_node_is_enough(pretrain, tmp_path, shared):
 
 
 def test_names_that_are_no_files_are_not_staged(of_table, tmp_path):
-    (tmp_path / "other.biom").touch()
+    (tmp_path / "other.biom").write_text("x")
     words = shlex.split("--metadata metadata.tsv --metadata-column age --pretrained-encoder 16s-v4")
     text = of_table("train", more=words).stdout
     assert "--pretrained-encoder 16s-v4\n" in text
@@ -278,7 +283,7 @@ def test_a_job_without_a_network_uses_no_gpu_and_says_so(of_table, tmp_path):
     network = (*words, "--pretrained-encoder", "16s-v4")
     done = of_table("train", more=network)
     assert "uses no GPU" not in done.stderr
-    assert "# devices     train uses one device of the node; the folds of --cv" in done.stderr
+    assert "# devices     train uses one device of the 4 of a whole node; the folds" in done.stderr
     assert "DEVICE=hip\n" in done.stdout
     done = of_table("train", more=(*network, "--cv", "age"))
     assert "devices     " not in done.stderr
@@ -365,24 +370,54 @@ def test_a_dry_run_with_nothing_else_shows_the_job_with_placeholders(make, targe
 
 
 def test_wrong_variables_of_make(make, tmp_path):
-    more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "ALLOW_CPU": "yes"}
+    more = {"COLUMN": "age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "ALLOW_CPU": "yes"}
     message = make("train", 2, TABLE=True, CHAIN="x", **more).stderr
-    parts = ["COLUMN=it's age: a quote or backslash is not closed", "ARGS=': "]
+    parts = ["ARGS=': a quote or backslash is not closed"]
     parts += ["NODES=²: expected a number", "CHAIN=x: expected a number"]
     parts += ["SUBMIT=no: expected 0", "ALLOW_CPU=yes: expected 0"]
     assert absent(message, *parts) == []
     assert "Traceback" not in message
-    (tmp_path / "metadata.tsv").write_text("x")
-    more = {"COLUMN": 'it\\\'s "my age"', "METADATA": True, "TABLE": True}
+    column = 'it\'s "my" Age (days)'
+    (tmp_path / "metadata.tsv").write_text(f"sample-id\t{column}\tsex\ns1\t7\tf\n")
+    more = {"COLUMN": column, "METADATA": True, "TABLE": True}
     assert "Traceback" not in make("train", **more).stderr
     assert (tmp_path / "calls").exists(), "an empty SUBMIT submits"
     text = make("train", **more, SUBMIT="0").stdout
-    assert shlex.join(["--metadata-column", "it's", "my age"]) in text
+    assert shlex.join(["--metadata-column", column]) + "\n" in text, "a column is one column"
+    more |= {"COLUMN": "", "ARGS": "--metadata-column sex " + shlex.quote(column)}
+    text = make("train", **more, SUBMIT="0").stdout
+    assert shlex.join(["--metadata-column", "sex", column]) + "\n" in text
     shown = make("pretrain-node", SUBMIT="0", ALLOW_CPU="1").stdout
     assert "DEVICE=cpu\n" in shown
 
 
 # --- sites -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "words", "gres", "devices"),
+    [
+        ("pretrain_single", "--tree tree.nwk", "gpu:a100:1", 1),
+        ("pretrain_node", "--tree tree.nwk", "gpu:a100:4", 4),
+        ("train", "--metadata metadata.tsv --metadata-column age --members deep", "gpu:a100:1", 1),
+        ("train", "--metadata metadata.tsv --metadata-column age", "", 1),
+        ("predict", "--model model", "gpu:a100:1", 1),
+    ],
+)
+def test_where_a_node_is_shared_a_job_asks_for_what_it_uses(
+    of_table, tmp_path, job, words, gres, devices
+):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tage\ns1\t7\n")
+    write_model(tmp_path / "model")
+    site = GENERIC_SITE | {"AAM_SITE_GRES": "gpu:a100:4", "AAM_SITE_EXCLUSIVE": "false"}
+    del site["AAM_SITE_SHARED"]
+    text = of_table(job, "--site", "generic", more=words.split(), **site).stdout
+    assert re.findall(r"--gres=(\S+)", text) == [gres] * bool(gres)
+    assert f"\nDEVICES={devices} " in text
+    assert "--exclusive" not in text
+    by_number = {"AAM_SITE_GRES": "none", "AAM_SITE_GPUS_PER_NODE": "4"}
+    text = of_table(job, "--site", "generic", more=words.split(), **site | by_number).stdout
+    assert re.findall(r"--gpus-per-node=(\d+)", text) == [str(devices)] * bool(gres)
 
 
 def test_none_is_an_answer(pretrain):
@@ -429,7 +464,8 @@ def test_scripts_for_other_sites(pretrain, login, name, tmp_path):
     assert "--gpus-per-node" not in text, "one request for GPUs, not two"
     if name != "cosmos-tpx":
         table = ("--table", tmp_path / "table.biom")
-        done = login("pretrain_node", *words, "--", *table, status=2, AAM_SITE_SHARED="")
+        words = (*words, "--submit", "--")
+        done = login("pretrain_node", *words, *table, status=2, AAM_SITE_SHARED="")
         assert absent(done.stderr, "account: is not set", "shared: is") == []
 
 
@@ -481,7 +517,13 @@ def test_later_layers_of_a_site_win(pretrain, user_file):
 
 def test_missing_values_of_a_site_are_named(login, user_file, tmp_path):
     words = ("--site", "generic", "--", "--table", tmp_path / "table.biom")
-    message = login("pretrain_node", *words, status=2).stderr
+    message = login("pretrain_node", "--submit", *words, status=2).stderr
+    # A script that is only shown names what is missing in its place.
+    shown = login("pretrain_node", *words)
+    marked = ["--partition=PARTITION", "--account=ACCOUNT", "--gres=GRES", "AAM_LOCAL=/LOCAL"]
+    assert absent(shown.stdout, *marked) == []
+    assert "a submission from here would fail" in shown.stderr
+    assert all(line.strip() in shown.stderr for line in message.splitlines()[1:])
     for name in ("partition", "account", "gres", "local", "max_hours", "max_nodes"):
         said = (f"{name}: is not set, and generic needs it", f"AAM_SITE_{name.upper()}=")
         assert absent(message, *said) == []
@@ -641,7 +683,7 @@ def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
 @pytest.fixture
 def predict(login, tmp_path) -> Callable[..., Done]:
     """Submits a job that predicts by the folder model."""
-    (tmp_path / "model").mkdir()
+    write_model(tmp_path / "model")
     words = ("predict", "--data", tmp_path, "--submit", "--", "--table", "table.biom")
     return lambda **options: login(*words, "--model", "model", **options)
 
@@ -842,10 +884,10 @@ def test_sbatch_that_refuses(of_table, tmp_path):
 
 
 def test_words_that_aam_has_are_kept(login, of_table, tmp_path):
-    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ta b\ns1\t7\t8\n")
     words = ("--metadata", "metadata.tsv", "--metadata-column", "ph", "a b", "--no-trim")
     of_table("train", more=(*words, "--seed=3", "--no_trim"))
-    (tmp_path / "model").mkdir()
+    write_model(tmp_path / "model")
     predict = ["predict", "--data", tmp_path, "--", "--table"]
     login(*predict, "table.biom", "--model", "model", "model")
     login("stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree", "tree.nwk")
