@@ -161,6 +161,7 @@ def resolve_inputs(
     """Return everything that the job reads, and replace the values of `options` by paths on a
     node's disk.
     """
+    problems += content_problems(options, request) if request.check else []
     inputs = []
     for name, values in options:
         if name not in INPUTS:
@@ -337,7 +338,6 @@ def make_job(request: Request, site: Site) -> Job:
     if request.job == "ci_rocm" and IS_INSTALLED:
         problems.append("ci_rocm: runs the tests of a clone of aam, by its slurm/generate")
     out, file = resolve_output(kind, options, request, site, problems)
-    problems += content_problems(options, request) if request.check else []
     inputs = resolve_inputs(options, request, problems, absences)
     if kind.template == "stage.sh":
         check_staged_names(inputs, problems)
@@ -352,7 +352,7 @@ def make_job(request: Request, site: Site) -> Job:
     check_log_folder(out / "slurm", problems)
     runs = places.tasks if request.share else 1
     state_bytes = runs * checkpoint_size(options, out) if kind.resumes else 0
-    if request.check and not any(text.startswith("shared:") for text in site.unset):
+    if request.check:
         check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
     ranks = 1 if request.share or kind.command == "train" else nodes * places.tasks

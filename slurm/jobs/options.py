@@ -249,6 +249,8 @@ def check_log_folder(logs: Path, problems: list[str]) -> None:
 def check_free_space(site: Site, user: str, needed: int, problems: list[str]) -> None:
     """Check that shared storage exists and has so many bytes free."""
     shared = Path(site.path("shared", user))
+    if any(problem.startswith("shared:") for problem in site.unset):
+        return
     if not shared.is_dir():
         hint = f"is this a login node of {site.title}? AAM_SITE_SHARED=FOLDER names another"
         problems.append(f"shared: {shared} is not a folder here; {hint}")

@@ -75,9 +75,6 @@ class Site:
     fabric_opt_in: bool = False
     fabric_enter: tuple[str, ...] = ()  # options of containers/run with --fabric
     most_requeues: int = 20  # of one job, for whatever reason
-    # a profile.json of `aam profile step` from a node, absolute; {user}; empty: profile/step on
-    # shared storage
-    profile: str = ""
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
     seen: str = ""  # date and commit of the last run of aam there; empty: none
     unset: tuple[str, ...] = ()  # no key: what a script that is only shown lacks
