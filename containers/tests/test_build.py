@@ -77,6 +77,20 @@ def test_an_image_and_its_sidecar(make, tmp_path):
     assert sidecar(tmp_path)["reproducible"]
 
 
+@pytest.mark.parametrize(
+    ("words", "variables", "problem"),
+    [
+        ("rocm --fabric=1", {}, "--fabric: was removed; slurm/generate --fabric takes"),
+        ("rocm", {"FABRIC": "1", "MAKELEVEL": "1"}, "FABRIC: was removed; slurm/generate"),
+        ("cpu --pull 0", {}, "--pull: was removed; copy the SIF of a release"),
+        ("cpu", {"PULL": "0", "MAKELEVEL": "1"}, "PULL: was removed; copy the SIF"),
+        ("wheel", {}, "wheel: was removed; make release builds the wheels"),
+    ],
+)
+def test_what_was_removed_is_answered(script, words, variables, problem):
+    assert problem in script("build", *words.split(), status=2, **variables).stderr
+
+
 VENDOR = "docker.io/rocm/dev-ubuntu-24.04:6.3.4"
 
 # The words for containers/build, and all that is said.
