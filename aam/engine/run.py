@@ -470,7 +470,6 @@ class Run:
             plan = f"the earlier run there ({len(removed)} files) would be replaced"
             if any(path.parts[0] == EXPLANATION for path in removed):
                 plan += f", {EXPLANATION}/ removed"
-            plan += ", all else there would stay"
         if self.checkpoint is not None:
             plan += f", the run would continue from {self.runtime.resume_from}"
         return plan

@@ -1,4 +1,5 @@
-"""Folders of results: run.json lists what a command writes there, and only that is ever removed.
+"""Folders of results: run.json lists what a command writes there, and only that is ever removed. A
+folder with other files is refused.
 
 A listed name is the path of a file below the folder. Its parts may hold ``*``, as in
 ``figures/*.svg``, and a last part ``**`` stands for all files below. A folder itself is no listed
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import json
 import logging
 import os
@@ -25,7 +25,7 @@ from typing import IO, Any, NoReturn
 
 from aam.errors import InputError, problem, refuse, shown
 from aam.files import atomic
-from aam.files.atomic import MANIFEST, PARTIAL, REPLACED
+from aam.files.atomic import PARTIAL, REPLACED
 
 log = logging.getLogger("aam")
 
@@ -51,30 +51,25 @@ HIDDEN = (LOCK, PARTIAL, REPLACED)
 FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
 def _fail(error: OSError) -> NoReturn:
     raise error
 
 
 def _entries(folder: Path) -> list[PurePath]:
-    """Return the relative paths of files, links, which are not followed, and empty folders; the
-    lock is left out. `OSError` where a folder cannot be read.
+    """Return the relative paths of files and of links, which are not followed; locks are left out.
+    `OSError` where a folder cannot be read.
     """
-    walk = os.walk(folder, onerror=_fail)
-    below = sorted(Path(place, name) for place, *names in walk for name in itertools.chain(*names))
-    above = {path.parent for path in below}
-    ends = (path for path in below if path not in above and path != folder / LOCK)
-    return [path.relative_to(folder) for path in ends]
+    entries = list[PurePath]()
+    for place, folders, files in os.walk(folder, onerror=_fail):
+        links = (name for name in folders if Path(place, name).is_symlink())
+        entries += [PurePath(place, name) for name in (*files, *links)]
+    paths = (path.relative_to(folder) for path in sorted(entries))
+    return [path for path in paths if path.name != LOCK and not path.name.startswith(f"{LOCK}-")]
 
 
-def _matches(path: PurePath, name: str, part: bool = False) -> bool:
-    """Return whether a listed name stands for a path or, for a `part` of one, lies below it."""
+def _matches(path: PurePath, name: str) -> bool:
+    """Return whether a listed name stands for a path."""
     parts, pattern = path.parts, name.split("/")
-    if part:
-        return len(parts) < len(pattern) and all(map(fnmatchcase, parts, pattern))
     if pattern[-1] == "**" and len(parts) >= len(pattern):
         parts, pattern = parts[: len(pattern) - 1], pattern[:-1]
     return len(parts) == len(pattern) and all(map(fnmatchcase, parts, pattern))
@@ -93,6 +88,18 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
         safe = [n for n, p in parts.items() if FIRST_PART.fullmatch(p[0]) and ".." not in p]
         return command, safe
     return None
+
+
+def _is_listed(path: PurePath, lists: Mapping[PurePath, Sequence[str]]) -> bool:
+    """Return whether a path is listed, by the folders above it that have lists; what a killed
+    process left is listed by the name that it was to get.
+    """
+    final = PurePath(*(atomic.final_name(part).name for part in path.parts))
+    return any(
+        final.is_relative_to(place) and _matches(final.relative_to(place), name)
+        for place, names in lists.items()
+        for name in names
+    )
 
 
 def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
@@ -144,16 +151,14 @@ class OutputFolder:
     command : str
         Name of the command; it replaces only what the same command wrote.
     outputs : sequence of str
-        Names that the command may write, as run.json lists them. Where a ``manifest.json`` is among
-        those of a subfolder, the subfolder is replaced as a whole, so that nothing else may lie in
-        it.
+        Names that the command may write, as run.json lists them.
     inputs : sequence of Path
         What the command reads.
     overwrite : bool
-        Whether results of an earlier call are replaced.
+        Whether results of an earlier call are replaced; a folder with other files is refused.
     dependent : mapping of str to str
         Subfolders that other commands write about the results, and these commands. They go with
-        the results; as they would be taken for those of the new call, nothing else may lie there.
+        the results.
     resumable : bool
         Whether the command has ``--resume-from``.
     """
@@ -192,69 +197,32 @@ class OutputFolder:
             more = ", or continue an interrupted run with --resume-from auto"
             remedy = f"choose another folder, or pass --overwrite{more if self.resumable else ''}"
             raise InputError(f"{folder} holds results already; {remedy}")
-        entries = _entries(folder)
-        removed = [path for path in entries if self._is_listed(path, names)]
-        removed += self._about_earlier_results(entries)
-        others = set(entries) - set(removed)
-        read = shown(str(path) for path in self.inputs if self._goes_with(path, removed))
-        blocking = shown(sorted({str(name) for name in map(self._in_the_way, others) if name}))
-        owner = f"the earlier `aam {self.command}`; move or remove it, or choose another folder"
+        entries, lists = _entries(folder), {PurePath(): names, **self._dependent_lists()}
+        foreign_files = [str(path) for path in entries if not _is_listed(path, lists)]
+        place = folder.resolve()
+        read = [str(x) for x in self.inputs if x.resolve().is_relative_to(place)]
+        remedy = "move them or choose another folder"
         rules = {
             f"holds results of `aam {command}`, which are left alone; choose another folder": (
                 command != self.command
             ),
-            f"--overwrite would delete what is read: {read}; choose another folder": read != "",
-            f"{blocking} has the name of a new result and was not written by {owner}": (
-                blocking != ""
+            f"--overwrite would delete what is read: {shown(read)}; choose another folder": (
+                read != []
             ),
+            f"holds {len(foreign_files)} files that `aam {self.command}` did not write: "
+            f"{shown(foreign_files)}; {remedy}": foreign_files != [],
         }
         refuse(folder, rules)
-        return removed
+        return entries
 
-    def _about_earlier_results(self, entries: Iterable[PurePath]) -> list[PurePath]:
-        """Return what other commands wrote about the earlier results."""
-        paths = list[PurePath]()
+    def _dependent_lists(self) -> dict[PurePath, list[str]]:
+        """Return what other commands listed that wrote about the earlier results, by subfolder."""
+        lists = dict[PurePath, list[str]]()
         for name, command in self.dependent.items():
-            place = self.folder / name
-            author, names = (_listed(place) if _is_folder(place) else None) or ("", [])
-            below = [path for path in entries if path.parts[0] == name and len(path.parts) > 1]
-            for path in below if author == command else ():
-                inner = path.relative_to(name)
-                if inner == PurePath(LOCK) or self._is_listed(inner, names):
-                    paths.append(path)
-        return paths
-
-    def _is_listed(self, path: PurePath, names: Sequence[str]) -> bool:
-        """Return whether an earlier call listed a path; a link that stands for a listed folder
-        counts as well.
-        """
-        # What a killed process left is listed by the name that it was to get.
-        final = PurePath(*(atomic.final_name(part).name for part in path.parts))
-        is_link = (self.folder / path).is_symlink()
-        return any(_matches(final, n) or (is_link and _matches(path, n, part=True)) for n in names)
-
-    def _goes_with(self, read: Path, removed: Iterable[PurePath]) -> bool:
-        """Return whether an input lies in the folder and is to be removed, or holds what is."""
-        folder = self.folder.resolve()
-        places = {read.parent.resolve() / read.name, read.resolve()}
-        inside = [place for place in places if place.is_relative_to(folder)]
-        return any((folder / path).is_relative_to(place) for place in inside for path in removed)
-
-    def _in_the_way(self, path: PurePath) -> PurePath | None:
-        """Return the part of a kept path whose name the new call needs, if any."""
-        above, is_folder = [*path.parents][-2::-1], _is_folder(self.folder / path)
-        if path.parts[0] in self.dependent:
-            place = PurePath(path.parts[0])
-            return path if (self.folder / place / RUN).is_file() else place
-        for part in (*above, path):
-            if any(_matches(part, name) for name in self.outputs):
-                return part
-        in_whole = any(_matches(up / MANIFEST, name) for up in above for name in self.outputs)
-        # A file is in the place of a folder of this name, not in that of one whose name is not
-        # known yet.
-        fixed_names = [name for name in self.outputs if not f"{name}/".startswith("*/")]
-        in_place = any(_matches(path, name, part=True) for name in fixed_names)
-        return path if in_whole or (in_place and not is_folder) else None
+            author, names = _listed(self.folder / name) or ("", [])
+            if author == command and not (self.folder / name).is_symlink():
+                lists[PurePath(name)] = names
+        return lists
 
     def begin(self, record: Mapping[str, Any]) -> None:
         """Remove the results of an earlier call and write run.json, in a folder that exists."""
@@ -272,9 +240,8 @@ class OutputFolder:
         for path in paths:
             if path == PurePath(RUN):
                 continue
-            entry = self.folder / path
+            (self.folder / path).unlink()
             with contextlib.suppress(OSError):
-                entry.rmdir() if _is_folder(entry) else entry.unlink()
                 for above in [*path.parents][:-1]:
                     (self.folder / above).rmdir()
 
@@ -287,16 +254,15 @@ class OutputFolder:
         """Yield a new folder that takes the place of this one on success; on an error this one
         stays as it was.
 
-        Where others put something next to earlier results, or where the user works in the folder,
-        the folder stays, and results are moved in one by one, run.json first.
+        Where the user works in the folder, it stays, and results are moved in one by one, run.json
+        first.
         """
         place = self.folder.resolve()
         with atomic.partial_folder(place) as partial:
             self._write_record(partial, about)
             yield partial
-            removed = set(self.check())
-            is_ours = place.exists() and removed.issuperset(_entries(place))
-            if not place.exists() or (is_ours and not Path.cwd().is_relative_to(place)):
+            removed = self.check()
+            if not Path.cwd().is_relative_to(place):
                 atomic.put_folder(partial, place)
                 return
             self._remove(removed)

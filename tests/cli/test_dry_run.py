@@ -63,10 +63,10 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     for more, status, expected in (
         ((), 2, "holds results already"),
-        (("--overwrite",), 0, "would be replaced, all else there would stay"),
+        (("--overwrite",), 0, "would be replaced"),
         (("--resume-from", "auto"), 0, "the run there is finished"),
         (("--resume-from", "auto", "--seed", "5"), 2, "--seed was 0 and is 5"),
-        (("--overwrite", "--memory-profile"), 0, "would be replaced, all else there would stay"),
+        (("--overwrite", "--memory-profile"), 0, "would be replaced"),
     ):
         capsys.readouterr()
         assert main(["train", *words, *more]) == status, more
@@ -90,13 +90,15 @@ def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(
     assert "was left untouched" in refused(main, ["train", *words, "--overwrite"])
     record = {"command": "train", "outputs": ["predictions.tsv", "run.json"]}
     (run / "run.json").write_text(json.dumps(record))
+    assert "did not write: 'mine.txt'" in refused(main, ["train", *words, "--overwrite"])
+    (run / "mine.txt").unlink()
     assert main(["train", *words, "--overwrite"]) == 0
-    expected = "the earlier run there (2 files) would be replaced, all else there would stay"
+    expected = "the earlier run there (2 files) would be replaced"
     assert expected in capsys.readouterr().out
     with lock_folder(run):
         assert main(["train", *words, "--overwrite"]) == 2
     assert "another process is writing there" in capsys.readouterr().err
-    names = [LOCK, "mine.txt", "predictions.tsv", "run.json"]
+    names = [LOCK, "predictions.tsv", "run.json"]
     assert sorted(path.name for path in run.iterdir()) == names
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aam.cli import main
+from aam.errors import InputError
 from aam.files.output_folder import OutputFolder
 
 
@@ -44,10 +45,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def unlisted(folder: Path) -> set[str]:
-    """Files of a folder of results that its run.json does not list."""
+    """What stands against replacing a folder of results: files that its run.json does not list."""
     record = json.loads((folder / "run.json").read_text())
-    removed = OutputFolder(folder, record["command"], record["outputs"], overwrite=True).check()
-    return set(contents(folder)) - {str(path) for path in removed}
+    try:
+        OutputFolder(folder, record["command"], record["outputs"], overwrite=True).check()
+    except InputError as error:
+        return {str(error)}
+    return set()
 
 
 def test_training_leaves_a_folder_of_others_alone(study, tmp_path, refused):
@@ -60,29 +64,25 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, refused):
     assert contents(tmp_path) == before
 
 
-def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, refused):
+def test_a_run_is_replaced_and_one_with_files_of_others_is_not(study, tmp_path, refused):
     folder, more = tmp_path / "run", "--members deep presence --cv 2 --memory-profile"
     assert train(study, folder, more) == 0
     assert unlisted(folder) == set()
     assert "nearest neighbours on 8-mers" not in (folder / "report.html").read_text(), "of"
-    (folder / "notes.txt").write_text("mine")
-    (folder / "raw").mkdir()
-    (folder / "raw" / "reads.fastq").write_text("mine")
     (folder / "figures" / "old.svg").write_text("of an earlier run")
     (folder / "explanation").mkdir()
     (folder / "explanation" / "explain.html").write_text("of the earlier run")
     explained = {"command": "explain", "outputs": ["run.json", "explain.html"]}
     (folder / "explanation" / "run.json").write_text(json.dumps(explained))
     assert train(study, folder, "--members deep presence --overwrite") == 0
-    assert unlisted(folder) == {"notes.txt", "raw/reads.fastq"}
+    assert unlisted(folder) == set()
     assert not (folder / "figures" / "old.svg").exists()
     (folder / "model" / "notes.txt").write_text("mine")
     (folder / "explanation").mkdir()
     (folder / "explanation" / "explain.html").write_text("of aam explain")
     before = contents(folder)
     error = refused(train, study, folder, f"{more} --overwrite")
-    assert "'explanation'" in error
-    assert "'model/notes.txt'" in error
+    assert "did not write: 'explanation/explain.html', 'model/notes.txt'" in error
     assert contents(folder) == before
 
 
@@ -136,10 +136,12 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(
         assert main(asked) == 0
         assert unlisted(folder) == set(), name
         assert json.loads((folder / "run.json").read_text())["command"] == name
-        (folder / "notes.txt").write_text("mine")
         assert "--resume-from" not in refused(main, asked), name
         assert main([*asked, "--overwrite"]) == 0
-        assert unlisted(folder) == {"notes.txt"}, name
+        assert unlisted(folder) == set(), name
+        (folder / "notes.txt").write_text("mine")
+        assert "did not write: 'notes.txt'" in refused(main, [*asked, "--overwrite"]), name
+        (folder / "notes.txt").unlink()
     words = f"evaluate --predictions {tmp_path}/evaluate/predictions.tsv --metadata "
     words += f"{study}/metadata.tsv --overwrite"
     said = refused(main, [*words.split(), "--output-dir", str(tmp_path / "evaluate")])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aam.errors import InputError
 from aam.files.output_folder import (
     LOCK,
     RUN,
@@ -44,17 +45,15 @@ def again(folder: Path, **more: object) -> OutputFolder:
     return OutputFolder(folder, "train", NAMES, **{"overwrite": True, **more})
 
 
-def test_only_listed_files_go_and_the_folders_that_this_leaves_empty(tmp_path):
+def test_listed_files_go_and_the_folders_that_this_leaves_empty(tmp_path):
     run = tmp_path / "run"
     listing(run)
     write(run, "metrics.json", "figures/a.svg", "model/manifest.json", "trials/3/fold-1/x")
-    write(run, ".partial~host~1~model/a.safetensors")
-    write(run, "thesis.docx", "raw/reads.fastq", "figures/mine.png")
+    write(run, ".partial~host~1~model/a.safetensors", LOCK, f"{LOCK}-begin")
     (run / "empty").mkdir()
     again(run).begin({"config": {}})
-    assert files(run) == ["figures/mine.png", "raw/reads.fastq", RUN, "thesis.docx"]
-    folders = sorted(path.name for path in run.iterdir() if path.is_dir())
-    assert folders == ["empty", "figures", "raw"]
+    assert files(run) == [LOCK, f"{LOCK}-begin", RUN]
+    assert [path.name for path in run.iterdir() if path.is_dir()] == ["empty"]
     record = {"config": {}, "command": "train", "outputs": list(NAMES)}
     assert json.loads((run / RUN).read_text()) == record
 
@@ -90,25 +89,22 @@ def test_a_folder_that_cannot_be_read_is_not_taken_for_empty(tmp_path, monkeypat
         again(tmp_path).check()
 
 
-IN_THE_WAY = {
-    "metrics.json": "metrics.json",
-    "metrics.json/notes.txt": "metrics.json",
-    "model/notes.txt": "model/notes.txt",
-    "model": "model",
-    "figures": "figures",
-    "explanation/explain.html": "explanation",
-}
-
-
-@pytest.mark.parametrize(("name", "named"), IN_THE_WAY.items())
-def test_what_is_in_the_way_is_named_and_nothing_is_removed(tmp_path, name, named):
-    listing(tmp_path, [RUN, "model/manifest.json"])
-    if name != "model":
-        write(tmp_path, "model/manifest.json")
-    write(tmp_path, name)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("thesis.docx", "raw/reads.fastq", "figures/mine.png", "metrics.json/notes.txt", ".lock2"),
+        *("model/notes.txt", "model/manifest.json/x", "explanation/explain.html", "trials/x"),
+    ],
+)
+def test_a_folder_with_other_files_is_refused_and_nothing_is_removed(tmp_path, name):
+    listing(tmp_path)
+    write(tmp_path, "trials/3/fold-1/x", "figures/a.svg", name)
     before = files(tmp_path)
-    message = refusal(again(tmp_path, dependent={"explanation": "explain"}).begin, {})
-    assert f"{named!r} has the name of a new result" in message
+    folder = again(tmp_path, dependent={"explanation": "explain"})
+    message = f"holds 1 files that `aam train` did not write: {name!r}; move them or choose another"
+    assert message in refusal(folder.begin, {})
+    with pytest.raises(InputError, match="did not write"), folder.replaced({}) as new:
+        write(new, "metrics.json")
     assert files(tmp_path) == before
 
 
@@ -133,13 +129,13 @@ def test_inputs_are_not_removed(tmp_path, inside):
         assert "would delete what is read" in message
 
 
-def test_an_input_that_stays_is_no_problem(tmp_path):
+def test_an_input_around_the_folder_is_no_problem(tmp_path):
     run = tmp_path / "study" / "run"
     run.parent.mkdir()
     listing(run)
-    write(run, "table.tsv", "metrics.json")
-    again(run, inputs=[run / "table.tsv", run.parent]).begin({})
-    assert files(run) == [RUN, "table.tsv"]
+    write(run, "metrics.json")
+    again(run, inputs=[run.parent, tmp_path / "study" / "run2"]).begin({})
+    assert files(run) == [RUN]
 
 
 def test_a_forged_list_deletes_nothing_outside_and_follows_no_link(tmp_path):
@@ -147,10 +143,11 @@ def test_a_forged_list_deletes_nothing_outside_and_follows_no_link(tmp_path):
     write(outside, "keep.txt", "metrics.json", "trials/1/x")
     forged = ["../outside/keep.txt", str(outside / "keep.txt"), "a/../../outside/*"]
     listing(run, [RUN, *forged, "model/*", "metrics.json"])
-    (run / "model").symlink_to(outside)
     (run / "metrics.json").symlink_to(outside / "metrics.json")
     again(run).begin({})
     assert files(run) == [RUN]
+    (run / "model").symlink_to(outside)
+    assert "did not write: 'model'" in refusal(again(run).begin, {})
     assert files(outside) == ["keep.txt", "metrics.json", "trials/1/x"]
 
 
@@ -158,24 +155,25 @@ def test_a_forged_list_deletes_nothing_outside_and_follows_no_link(tmp_path):
 def test_a_listed_name_that_begins_with_a_wildcard_does_not_count(tmp_path, name):
     listing(tmp_path, [RUN, "fold-*/metrics.json", name])
     write(tmp_path, "thesis.docx", "raw/reads.fastq", "fold-1/metrics.json", "fold-1/mine.txt")
-    again(tmp_path).begin({})
-    assert files(tmp_path) == ["fold-1/mine.txt", "raw/reads.fastq", RUN, "thesis.docx"]
+    message = refusal(again(tmp_path).begin, {})
+    assert "holds 3 files" in message
+    assert "'fold-1/mine.txt', 'raw/reads.fastq', 'thesis.docx'" in message
+    assert len(files(tmp_path)) == 5
 
 
-def test_a_folder_is_replaced_whole_and_what_is_of_others_stays(tmp_path):
+def test_a_folder_is_replaced_whole_or_stays(tmp_path):
     run = tmp_path / "run"
-    for text, more in (("1", []), ("2", []), ("3", ["notes.txt", "figures/mine.png"])):
-        write(run, *more) if more else None
+    for text in ("1", "2"):
         before = run.stat().st_ino if run.exists() else 0
         with again(run).replaced({}) as new:
             write(new, "figures/a.svg")
             (new / "metrics.json").write_text(text)
         assert (run / "metrics.json").read_text() == text
-        assert (run.stat().st_ino == before) == bool(more)
-    assert files(run) == ["figures/a.svg", "figures/mine.png", "metrics.json", "notes.txt", RUN]
+        assert run.stat().st_ino != before
+    assert files(run) == ["figures/a.svg", "metrics.json", RUN]
     with pytest.raises(RuntimeError), again(run).replaced({}) as new:
         raise RuntimeError
-    assert (run / "metrics.json").read_text() == "3"
+    assert (run / "metrics.json").read_text() == "2"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
@@ -238,10 +236,8 @@ def test_what_another_command_wrote_about_the_results_goes_with_them(tmp_path, c
     listing(tmp_path)
     write(tmp_path, "metrics.json", "explanation/explain.html", "explanation/ph/features.tsv")
     listing(tmp_path / "explanation", PAGES, "explain")
-    listing(tmp_path / "evaluated", PAGES, "evaluate")
-    write(tmp_path, "evaluated/explain.html")
     again(tmp_path, **explained).begin({})
-    assert files(tmp_path) == ["evaluated/explain.html", "evaluated/run.json", RUN]
+    assert files(tmp_path) == [RUN]
     assert not (tmp_path / "explanation").exists()
     assert f"{tmp_path / 'explanation'}, which `aam explain` wrote about" in caplog.text
 
