@@ -21,7 +21,7 @@ from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
 from aam.data.memory import MetadataLike, TableLike
 from aam.data.primers import warn_of_primers, without_primers
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import Inputs, MetadataColumns, PlacedSamples, Study, make_study
+from aam.data.study import Inputs, MetadataColumns, PlacedSamples, State, Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
@@ -147,17 +147,19 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 def _counted(study: Study, unseen: int = 0) -> str:
     """Say how many samples of a file are predicted, and why others are not."""
-    number, selection = len(study.selection.file_samples), study.selection
+    counts = study.samples["state"].value_counts()
+    number = len(study.samples)
     text = f"{number} samples, {len(study.table) - unseen} of them predicted"
     if unseen:
         text += f", {unseen} empty because more than {MOST_UNSEEN:.0%} of their reads are unknown"
         text += " (--predict-unlike predicts them)"
-    if selection.dropped:
-        text += f", {len(selection.dropped)} below the depth"
-    if excluded := len(selection.excluded):
-        text += f", {excluded} left out by --exclude"
-    if unaligned := number - excluded - len(selection.aligned):
-        text += f", {unaligned} without metadata, which the model reads"
+    reasons: dict[State, str] = {
+        "few reads": "below the depth",
+        "excluded": "left out by --exclude",
+        "no metadata": "without metadata, which the model reads",
+    }
+    for state, reason in reasons.items():
+        text += f", {counts[state]} {reason}" if state in counts else ""
     return text
 
 

@@ -243,7 +243,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         study, warnings = load_table(models, config, config.table, metadata)
         passes = config.prediction_passes, config.runtime
         table = predict_samples(models, study, *passes, predict_unlike=True)
-        study, excluded = replace(study, metadata=metadata), study.selection.excluded
+        study, excluded = replace(study, metadata=metadata), study.in_state("excluded")
     table, about_rows = _judged_rows(table, metadata, split, excluded)
     about_rows += _check_truth(table, metadata)
     columns = _columns(config, models, metadata)

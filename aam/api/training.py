@@ -308,7 +308,7 @@ def _learnable(config: FineTuneConfig, metadata: Metadata, ids: Sequence[str]) -
 def _learnable_splits(study: Study, data: DataConfig, seed: int) -> tuple[Study, tuple[Split, ...]]:
     """The splits of a study, without the classes that one of them cannot learn."""
     splits = make_splits(study, data, seed)
-    while left_out := classes_not_learned(splits, study.selection.classes):
+    while left_out := classes_not_learned(splits, study.classes):
         study = study.without_classes(left_out)
         splits = make_splits(study, data, seed)
     return study, splits
@@ -316,10 +316,10 @@ def _learnable_splits(study: Study, data: DataConfig, seed: int) -> tuple[Study,
 
 def with_kept_weights(config: FineTuneConfig, study: Study) -> FineTuneConfig:
     """The options without the ``--class-weights`` of classes that are left out."""
-    weights, left_out = config.targets.class_weights, study.selection.left_out
-    if len(weights) < 2 or len(study.selection.classes) != 1 or not left_out:
+    weights, left_out = config.targets.class_weights, study.left_out
+    if len(weights) < 2 or len(study.classes) != 1 or not left_out:
         return config
-    ((name, class_of),) = study.selection.classes.items()
+    ((name, class_of),) = study.classes.items()
     labels = {label for label in class_of.values() if label is not None}
     every = sorted_labels(not_none(study.metadata), name, [*labels, *left_out[name]])
     if len(every) != len(weights):

@@ -28,7 +28,7 @@ from aam.io.text import read_table_text, read_text
 from aam.typing import Classes, Floats, Ids, Ints, Rows
 
 if TYPE_CHECKING:
-    from aam.data.study import Selection, Study
+    from aam.data.study import Study
 
 Subset = Literal["train", "validation", "test"]
 Groups = Sequence[str] | None
@@ -311,21 +311,23 @@ def split_columns(data: DataConfig) -> list[str]:
 
 
 def split_samples(
-    metadata: Metadata | None, data: DataConfig, ids: Sequence[str], seed: int, selection: Selection
+    study: Study, data: DataConfig, ids: Sequence[str], seed: int
 ) -> tuple[Split, ...]:
-    """Divide the samples `ids`: one split, or one for each fold. A split file is read without a
-    change. What is drawn is spread evenly over the first target: its classes or quintiles.
+    """Divide the samples `ids` of a study: one split, or one for each fold. A split file is read
+    without a change. What is drawn is spread evenly over the first target: its classes, or
+    quintiles.
 
     Raises
     ------
     InputError
         The options cannot divide these samples.
     """
-    groups, strata, target = None, None, selection.target
+    metadata, target = study.metadata, study.target
+    groups, strata = None, None
     if metadata is not None and data.group_column is not None:
         groups = metadata.groups(data.group_column, ids)
     if metadata is not None and target is not None:
-        is_number = target not in selection.classes and metadata.kinds[target] == "numeric"
+        is_number = target not in study.class_columns
         strata = metadata.numbers(target, ids) if is_number else metadata.values(target, ids)
         strata = strata if is_number or len(set(strata)) <= MOST_STRATA else None
     if data.split is not None:
@@ -338,9 +340,9 @@ def split_samples(
         samples = _Samples(ids, groups, strata, seed)
         folds = _folds_of(metadata, column, samples)
         if data.cv is None:
-            in_file = [name for name in selection.file_samples if name in metadata]
+            in_file = [name for name in study.samples.index if name in metadata]
             empty = {*filter(None, metadata.values(column, in_file))}.difference(folds.values())
-            return (_split_by_column(samples, folds, data, empty, classes_in_words(selection)),)
+            return (_split_by_column(samples, folds, data, empty, classes_in_words(study)),)
         return tuple(samples.split_of_fold(fold, folds, size) for fold in sorted({*folds.values()}))
     if (number := number_of_folds(data.cv)) is not None:
         return tuple(kfold(ids, number, groups, strata, size, seed=seed))
@@ -414,21 +416,21 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     InputError
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
-    ids, selection, size = study.table.sample_ids, study.selection, data.validation_size
-    choices = [(selection.aligned or ids, size), (ids, size), (ids, 0.0)]
+    ids, classes, size = study.table.sample_ids, study.classes, data.validation_size
+    choices = [(study.aligned or ids, size), (ids, size), (ids, 0.0)]
     if data.split is not None or fold_column(data) is not None:
         choices = choices[:1]
     splits, errors, choice = tuple[Split, ...](), list[InputError](), choices[0]
     for samples, validation_size in choices:
         options = replace(data, validation_size=validation_size)
         try:
-            drawn = split_samples(study.metadata, options, samples, seed, selection)
-            splits = tuple(restricted(split, ids, classes_in_words(selection)) for split in drawn)
+            drawn = split_samples(study, options, samples, seed)
+            splits = tuple(restricted(split, ids, classes_in_words(study)) for split in drawn)
         except InputError as error:
             errors.append(error)
             continue
         choice = samples, validation_size
-        if all(_can_be_learned(split, selection.classes, data.cv is not None) for split in splits):
+        if all(_can_be_learned(split, classes, data.cv is not None) for split in splits):
             break
     if not splits:
         raise errors[0]
@@ -438,7 +440,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
         log.info(text, len(ids), reason)
     if data.split is not None:
         names = read_split(data.split).sample_ids
-        if unknown := sorted(set(names).difference(selection.file_samples)):
+        if unknown := sorted(set(names).difference(study.samples.index)):
             text = "warning: %s: %d of %d samples are not in the table: %s"
             log.warning(text, data.split, len(unknown), len(names), shown(unknown))
     elif all(x is None for x in (data.test_size, data.cv, data.split_column)):
@@ -482,11 +484,11 @@ def classes_not_learned(splits: Sequence[Split], classes: Classes) -> dict[str, 
     return reasons
 
 
-def classes_in_words(selection: Selection) -> str:
+def classes_in_words(study: Study) -> str:
     """Name the classes that are left out, and why, to end a sentence; empty without any."""
     reasons = [
         f"class {label!r} of {name!r} {why}"
-        for name, labels in selection.left_out.items()
+        for name, labels in study.left_out.items()
         for label, why in labels.items()
     ]
     return f" after classes were left out ({'; '.join(reasons[:5])})" if reasons else ""

@@ -7,12 +7,13 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy import sparse
 
@@ -37,7 +38,7 @@ from aam.io.metadata import Metadata, align
 from aam.io.phylogeny import Phylogeny, matched_tree
 from aam.io.tables import AmpliconTable
 from aam.options import IN_MEMORY
-from aam.typing import Array, Floats, Integers, Ints, Reals, Rows, Tokens
+from aam.typing import Array, Classes, Floats, Integers, Ints, Reals, Rows, Tokens
 
 log = logging.getLogger("aam")
 
@@ -45,6 +46,11 @@ PlacedMetric = Literal["unifrac", "weighted-normalized"]
 # Numbers [B, E] of B samples of a table, from the columns of their ASVs, which the sample encoder
 # reads in addition to the ASV vectors.
 SampleInput: TypeAlias = Callable[[Sequence[Integers]], torch.Tensor]
+
+State = Literal["kept", "excluded", "no metadata", "no class", "few reads"]
+# What became of a sample of a file: it is in the study; left out by --exclude; it lacks metadata; a
+# class that is left out was its only target; it is below the depth.
+STATES: tuple[State, ...] = ("kept", "excluded", "no metadata", "no class", "few reads")
 
 # File names that do not identify a study; the name of their folder is used.
 PLAIN_NAMES = ("table", "feature-table")
@@ -163,62 +169,10 @@ class StudyPart:
     tips: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Selection of the samples of a study.
-
-    Attributes
-    ----------
-    file_samples : tuple of str
-        Samples of the file, in its order.
-    aligned : tuple of str
-        Those of them that have all the metadata asked for, whatever their reads; splits divide
-        these.
-    dropped : dict of str to int
-        Samples below the depth, and their reads.
-    classes : dict
-        The class of each aligned sample, by target column.
-    target : str, optional
-        The first target column, whose values are spread evenly over the subsets.
-    excluded : tuple of str
-        Samples of the file that ``--exclude`` leaves out.
-    left_out : dict
-        Why a class is left out, by target column and class.
-    has_numbers : bool
-        Whether a target is a number, so that each sample has a target without its class too.
-    without_target : int
-        Number of samples that have no target without the classes that are left out.
-    """
-
-    file_samples: tuple[str, ...] = ()
-    aligned: tuple[str, ...] = ()
-    dropped: dict[str, int] = field(default_factory=dict)
-    classes: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    target: str | None = None
-    excluded: tuple[str, ...] = ()
-    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
-    has_numbers: bool = False
-    without_target: int = 0
-
-    def without(self, left_out: LeftOut) -> Selection:
-        """The selection without some classes, and without the samples that have no other target."""
-        if not left_out:
-            return self
-        reasons, classes = dict(self.left_out), dict(self.classes)
-        for name, labels in left_out.items():
-            reasons[name] = {**reasons.get(name, {}), **labels}
-            pairs = self.classes[name].items()
-            classes[name] = {x: None if label in labels else label for x, label in pairs}
-        aligned = tuple(
-            name
-            for name in self.aligned
-            if self.has_numbers or any(class_of[name] is not None for class_of in classes.values())
-        )
-        without_target = self.without_target + len(self.aligned) - len(aligned)
-        classes = {name: {x: class_of[x] for x in aligned} for name, class_of in classes.items()}
-        return replace(
-            self, aligned=aligned, classes=classes, left_out=reasons, without_target=without_target
-        )
+def sample_frame(ids: Iterable[str]) -> pd.DataFrame:
+    """The frame of samples that are all in the study, without reads."""
+    index = pd.Index([*ids], dtype=object)
+    return pd.DataFrame({"state": STATES[0], "reads": 0}, index).astype({"state": object})
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +196,13 @@ class Study:
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
     metadata : Metadata, optional
-    selection : Selection
-        How its samples were selected.
+        Without the classes that are left out.
+    columns : MetadataColumns
+        The columns that it was asked for.
+    samples : DataFrame
+        All samples of the file by id, in its order: `reads`, and the `state`, one of `STATES`.
+    left_out : dict
+        Why a class is left out, by target column and class.
     reference : Reference, optional
         The reference of a plugin on which the ASVs are placed, and what it gives of samples.
     sample_input : SampleInput, optional
@@ -259,7 +218,9 @@ class Study:
     origin: Rows
     matrix: DistanceMatrix | None = None
     metadata: Metadata | None = None
-    selection: Selection = field(default_factory=Selection)
+    columns: MetadataColumns = MetadataColumns()
+    samples: pd.DataFrame = field(default_factory=lambda: sample_frame(()))
+    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
     reference: Reference | None = None
     sample_input: SampleInput | None = None
 
@@ -298,6 +259,42 @@ class Study:
         """Numbers of each sample on the reference; 0 without one."""
         return 0 if self.reference is None else self.reference.width
 
+    def in_state(self, *states: State) -> tuple[str, ...]:
+        """Samples of the file in one of some states, in its order."""
+        return tuple(self.samples.index[self.samples["state"].isin(states)])
+
+    @property
+    def aligned(self) -> tuple[str, ...]:
+        """Samples with all the metadata asked for, whatever their reads; splits divide these."""
+        return self.in_state("kept", "few reads")
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Samples below the depth, and their reads."""
+        reads: dict[str, int] = self.samples["reads"][list(self.in_state("few reads"))].to_dict()
+        return reads
+
+    @property
+    def target(self) -> str | None:
+        """The first target column, whose values are spread evenly over the subsets."""
+        return None if self.metadata is None else next(iter(self.columns.targets), None)
+
+    @property
+    def class_columns(self) -> tuple[str, ...]:
+        """Target columns of classes; the others are numbers."""
+        if self.metadata is None:
+            return ()
+        kinds, classifier = self.metadata.kinds, self.columns.classifier
+        return tuple(x for x in self.columns.targets if classifier or kinds[x] != "numeric")
+
+    @property
+    def classes(self) -> dict[str, dict[str, str | None]]:
+        """The class of each aligned sample, by target column."""
+        if self.metadata is None:
+            return {}
+        ids, values = self.aligned, self.metadata.values
+        return {x: dict(zip(ids, values(x, ids), strict=True)) for x in self.class_columns}
+
     def at(self, ids: Sequence[str]) -> Study:
         """The study of some of its samples."""
         rows = self.rows(ids)
@@ -309,6 +306,14 @@ class Study:
             matrix=None if self.matrix is None else self.matrix.select(ids),
         )
 
+    def keep(self, ids: Collection[str], state: State) -> Study:
+        """The study of the samples `ids`; its others are now in `state`."""
+        kept = set(ids)
+        lost = [name for name in self.table.sample_ids if name not in kept]
+        samples = self.samples.copy()
+        samples.loc[lost, "state"] = state
+        return replace(self.at([*ids]), samples=samples)
+
     def without_classes(self, left_out: LeftOut) -> Study:
         """The study without some classes of its targets, which are logged; samples without another
         target are left out.
@@ -317,11 +322,20 @@ class Study:
         """
         if not left_out or self.metadata is None:
             return self
-        metadata = without_classes(self.metadata, left_out, self.table.sample_ids)
-        selection = self.selection.without(left_out)
-        aligned = set(selection.aligned)
-        study = self.at([name for name in self.table.sample_ids if name in aligned])
-        return replace(study, metadata=metadata, selection=selection)
+        ids, reasons = self.table.sample_ids, dict(self.left_out)
+        metadata = without_classes(self.metadata, left_out, ids)
+        for name, labels in left_out.items():
+            reasons[name] = {**reasons.get(name, {}), **labels}
+        study = replace(self, metadata=metadata, left_out=reasons)
+        if len(self.class_columns) < len(set(self.columns.targets)):
+            return study
+        values = [metadata.values(name, self.aligned) for name in self.class_columns]
+        samples = self.samples.copy()
+        lost = [not any(of_sample) for of_sample in zip(*values, strict=True)]
+        samples.loc[np.array(self.aligned, object)[lost], "state"] = "no class"
+        study = replace(study, samples=samples)
+        kept = set(study.aligned)
+        return study.at([name for name in ids if name in kept])
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Values of a metadata column as text, '' where missing; None without a name or metadata.
@@ -460,54 +474,51 @@ def make_study(
     """
     tables = _tables_of_length(inputs.tables, max_bp, config.trim, from_model)
     joined, origin = _joined(tables, inputs.names)
-    aligned, selection, metadata = _with_metadata(joined, inputs.metadata, columns, config)
-    if metadata is not None and selection.target and not from_model:
-        _check_features(aligned, metadata, columns, config)
+    samples = sample_frame(dict.fromkeys((*inputs.file_samples, *joined.sample_ids)))
+    samples.loc[list(inputs.excluded), "state"] = "excluded"
+    samples.loc[list(joined.sample_ids), "reads"] = joined.depths
+    labels = Labels.none(len(joined))
+    study = Study(joined, 0, seed, config, labels, (), origin, columns=columns, samples=samples)
+    study = _with_metadata(study, inputs.metadata)
+    aligned, classes = study.table, study.classes
+    if study.target and not from_model:
+        _check_features(study)
     depth = config.rarefy_depth
-    if depth is None and selection.classes and training is None:
-        splits = split_samples(metadata, config, aligned.sample_ids, seed, selection)
+    if depth is None and classes and training is None:
+        splits = split_samples(study, config, aligned.sample_ids, seed)
         training = {name for split in splits for name in split.ids("train")}
     if depth is None:
-        depth = choose_depth(aligned, selection.classes, training)
+        depth = choose_depth(aligned, classes, training)
     table, dropped = deep_enough(aligned, depth, from_model)
     if not from_model:
         primers.warn_of_primers(table, from_model)
         region.warn_of_regions(table)
     checks.warn_of_reads(aligned)
-    _log_dropped_classes(selection, aligned.sample_ids, dropped)
-    file_samples = inputs.file_samples or selection.file_samples
-    selection = replace(
-        selection, dropped=dropped, file_samples=file_samples, excluded=inputs.excluded
-    )
-    origin = origin[[joined.row_of[name] for name in table.sample_ids]]
-    study = Study(
-        table=table,
-        depth=depth,
-        seed=seed,
-        config=config,
-        labels=Labels.none(len(table)),
-        parts=_parts(table, origin, inputs, config),
-        origin=origin,
-        matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
-        metadata=metadata,
-        selection=selection,
-    )
-    if metadata is None or not columns.learned:
-        return study
+    _log_dropped_classes(classes, aligned.sample_ids, dropped)
+    study = replace(study.keep(table.sample_ids, "few reads"), depth=depth)
+    matrix = None if inputs.matrix is None else inputs.matrix.select(table.sample_ids)
+    parts = _parts(study.table, study.origin, inputs, config)
+    study = replace(study, parts=parts, matrix=matrix)
     # Samples below the depth may have been all of a group.
-    group_column = config.column_of_class_groups
-    names, ids = [*selection.classes], table.sample_ids
-    return study.without_classes(classes_of_few_groups(metadata, names, ids, group_column))
+    return study.without_classes(_rare_classes(study)) if columns.learned else study
 
 
-def _check_features(
-    table: AmpliconTable, metadata: Metadata, columns: MetadataColumns, config: DataConfig
-) -> None:
+def _rare_classes(study: Study) -> LeftOut:
+    """The classes of too few groups of the study's samples."""
+    if study.metadata is None:
+        return {}
+    names, group_column = study.class_columns, study.config.column_of_class_groups
+    return classes_of_few_groups(study.metadata, names, study.table.sample_ids, group_column)
+
+
+def _check_features(study: Study) -> None:
     """Log the largest features, and refuse those that are metadata."""
-    checks.log_largest_features(table)
+    checks.log_largest_features(study.table)
+    columns, config = study.columns, study.config
     options = filter(None, (config.batch_column, config.group_column, config.study_column))
     named = [*columns.required, *columns.optional, *options]
-    checks.refuse_metadata_inside(table, metadata, named, columns.targets)
+    if study.metadata is not None:
+        checks.refuse_metadata_inside(study.table, study.metadata, named, columns.targets)
 
 
 def _tables_of_length(
@@ -523,56 +534,49 @@ def _tables_of_length(
 
 
 def _log_dropped_classes(
-    selection: Selection, sample_ids: Sequence[str], dropped: Collection[str]
+    classes: Classes, sample_ids: Sequence[str], dropped: Collection[str]
 ) -> None:
     """Warn of the classes of the samples that were dropped."""
-    for name, class_of in selection.classes.items() if dropped else ():
+    for name, class_of in classes.items() if dropped else ():
         totals = Counter(class_of[sample] or "" for sample in sample_ids)
         counts = Counter(class_of[sample] or "" for sample in dropped)
         lines = [f"{counts[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(counts)]
         log.warning("dropped for too few reads, by %r: %s", name, ", ".join(lines))
 
 
-def _with_metadata(
-    table: AmpliconTable, metadata: Metadata | None, columns: MetadataColumns, config: DataConfig
-) -> tuple[AmpliconTable, Selection, Metadata | None]:
-    """Select the samples that have what is required of their metadata, with their classes by target
-    column; warn of odd values, and of classes that are lost. Classes of too few groups are left out
-    of the metadata.
+def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
+    """The samples of a study that have what is required of their metadata; warn of odd values, and
+    of classes that are lost. Classes of too few groups are left out.
     """
-    required, samples = [*columns.required, *columns.optional], table.sample_ids
+    columns, samples = study.columns, study.table.sample_ids
+    required = [*columns.required, *columns.optional]
     if metadata is None:
         if required:
             raise InputError(f"--metadata: not given, but columns {shown(required)} are asked for")
-        return table, Selection(samples, samples), None
+        return study
     metadata.require(required)
-    ids = align(metadata, samples, columns.required, config.missing)
-    targets, classifier = columns.targets, columns.classifier
-    names = [name for name in targets if classifier or metadata.kinds[name] != "numeric"]
-    problems = Problems()
+    ids = align(metadata, samples, columns.required, study.config.missing)
+    study = replace(study, metadata=metadata).keep(ids, "no metadata")
+    names, problems = study.class_columns, Problems()
     # Text among numbers is refused in every sample, not only in the training samples of a fold.
-    for name in (*targets, *columns.numeric):
+    for name in (*columns.targets, *columns.numeric):
         with problems.collected():
             if name not in names:
                 metadata.numbers(name, ids)
     problems.raise_if_any()
-    checks.warn_of_two_numbers(metadata, {*targets} - {*names}, ids)
-    if (group := config.group_column) is not None:
+    checks.warn_of_two_numbers(metadata, {*columns.targets} - {*names}, ids)
+    if (group := study.config.group_column) is not None:
         checks.warn_of_single_samples(metadata, group, ids)
     for name in names:
         for label, number in lost_classes(metadata, name, samples, ids).items():
             text = "warning: no sample of %s %r is left: all %d lack other metadata"
             log.warning(text, name, label, number)
-    classes = {name: dict(zip(ids, metadata.values(name, ids), strict=True)) for name in names}
-    target, has_numbers = targets[0] if targets else None, len(names) < len(set(targets))
-    selection = Selection(samples, tuple(ids), {}, classes, target, has_numbers=has_numbers)
-    if columns.learned:
-        groups = ids if group is None else metadata.groups(group, ids)
-        for sentence in described(metadata, tuple(dict.fromkeys(targets)), names, ids, groups):
-            log.info("%s", sentence)
-        left_out = classes_of_few_groups(metadata, names, ids, config.column_of_class_groups)
-        metadata, selection = without_classes(metadata, left_out, ids), selection.without(left_out)
-    return select_samples(table, selection.aligned), selection, metadata
+    if not columns.learned:
+        return study
+    groups = ids if group is None else metadata.groups(group, ids)
+    for sentence in described(metadata, [*dict.fromkeys(columns.targets)], names, ids, groups):
+        log.info("%s", sentence)
+    return study.without_classes(_rare_classes(study))
 
 
 def _parts(

@@ -237,7 +237,7 @@ def _design(
 def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) -> bool:
     """Whether samples were left out for lack of metadata, or lack a recommended column."""
     needed = [column for column in columns if column.name in (options.batch, options.study)]
-    are_left_out = len(study.selection.aligned) < len(study.selection.file_samples)
+    are_left_out = len(study.aligned) < len(study.samples)
     return are_left_out or any((column.codes < 0).any() for column in needed)
 
 

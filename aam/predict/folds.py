@@ -162,7 +162,7 @@ class Folds(Generic[Config]):
             "samples": samples,
             "ASVs": asvs,
             "rarefaction depth": self.study.depth,
-            "samples below the depth": len(self.study.selection.dropped),
+            "samples below the depth": len(self.study.dropped),
             "largest features": shares_in_words(self.study.table),
         }
 
@@ -228,10 +228,13 @@ class Folds(Generic[Config]):
 
     def record(self, command: str, inputs: Inputs | None = None) -> Record:
         """Content of run.json; `inputs` are those of memory, if any."""
-        study, data, selection = self.study, self.data, self.study.selection
+        study, data = self.study, self.data
         facts = {"device": str(self.device), "ranks": self.world.size, "depth": study.depth}
-        facts |= {"dropped_samples": selection.dropped, "decisions": self.decisions}
-        facts |= {"excluded_samples": selection.excluded, "left_out_classes": selection.left_out}
+        facts |= {"dropped_samples": study.dropped, "decisions": self.decisions}
+        facts |= {
+            "excluded_samples": study.in_state("excluded"),
+            "left_out_classes": study.left_out,
+        }
         files, outputs = _files(self.config.train, data), _outputs(data)
         in_memory = None if inputs is None else inputs.checksums(data)
         return describe_run(command, to_dict(self.config), files, facts, outputs, in_memory)

@@ -78,7 +78,7 @@ def predict_samples(
         if not np.isfinite(table.predicted(spec.name)).all():
             what = f"predictions of {spec.name!r} are not finite numbers"
             raise InputError(f"--model: {what}; the model is damaged, train it again")
-    notes = dict.fromkeys(study.selection.file_samples, "no metadata, which the model reads")
+    notes = dict.fromkeys(study.samples.index, "no metadata, which the model reads")
     reads = dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= reads
     if any(table.limits(spec.name) is not None for spec in table.specs):
@@ -96,16 +96,16 @@ def predict_samples(
                     part for part in reads[name].split("; ") if UNLIKE["unseen"][0] not in part
                 ]
                 notes[name] = "; ".join(filter(None, [f"{NO_PREDICTION}: {reason}", *others]))
-    for name, depth in study.selection.dropped.items():
+    for name, depth in study.dropped.items():
         notes[name] = f"{depth} reads, below the model's depth of {study.depth}"
-    notes |= dict.fromkeys(study.selection.excluded, "left out by --exclude")
+    notes |= dict.fromkeys(study.in_state("excluded"), "left out by --exclude")
     subsets: dict[str, SampleSubset] = dict.fromkeys(ids, "new")
     for saved in models:
         subsets |= dict.fromkeys(saved.notes.get("interval_samples", ()), "calibration")
     for saved in models:
         subsets |= dict.fromkeys(samples_with_labels(saved), "train")
     table = table.with_columns({"subset": [subsets[name] for name in ids]})
-    return table.with_rows(study.selection.file_samples, notes)
+    return table.with_rows(tuple(study.samples.index), notes)
 
 
 def presence_of(study: Study, rows: Rows) -> sparse.csr_matrix:

@@ -93,7 +93,7 @@ class TrainingReport:
         audited = partial(make_audit, classifier=classifier, group_column=data.group_column)
         audits = dict[str, Audit]()
         for name in targets:
-            ids, class_of = study.table.sample_ids, study.selection.classes.get(name)
+            ids, class_of = study.table.sample_ids, study.classes.get(name)
             if class_of is not None:
                 ids = tuple(x for x in ids if class_of[x] is not None)
             audits[name] = audited(study.at(ids), target=name, fold_column=folds)
@@ -134,7 +134,7 @@ def dropped_by_class(
     if metadata is None:
         return dropped
     kept_ids = [name for name in study.table.sample_ids if name in metadata]
-    lost_ids = [name for name in study.selection.dropped if name in metadata]
+    lost_ids = [name for name in study.dropped if name in metadata]
     for result in targets:
         target = result.names.target
         kept = Counter(metadata.values(target, kept_ids))
@@ -149,23 +149,22 @@ def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
     """Say how many samples have too few reads or no metadata, which classes of the predicted
     targets are lost with them, and which columns are read as text.
     """
-    selection, texts = study.selection, list[str]()
-    every, kept = selection.file_samples, selection.aligned
-    every = tuple(name for name in every if name not in set(selection.excluded))
-    if dropped := len(study.selection.dropped):
+    every, kept, texts = study.samples, study.aligned, list[str]()
+    every = every[every["state"] != "excluded"]
+    if dropped := len(study.dropped):
         text = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
         texts.append(f"{text} and are left out.")
-    lacking = len(every) - len(kept) - study.selection.without_target
+    lacking = len(study.in_state("no metadata"))
     if study.metadata is not None and lacking:
         text = f"{lacking} of {len(every)} samples of the table lack needed metadata"
         text += " and are left out"
         for result in targets:
             name, labels = result.names.target, result.predictions.labels
-            lost = lost_classes(study.metadata, name, every, kept) if labels else ()
+            lost = lost_classes(study.metadata, name, every.index, kept) if labels else ()
             text += f", among them all of {name} {shown(lost)}" if lost else ""
         texts.append(f"{text}.")
     if study.metadata is not None:
-        texts += left_out_in_words(study.metadata, study.selection.left_out)
+        texts += left_out_in_words(study.metadata, study.left_out)
         texts += study.metadata.read_as_text(study.metadata.columns)
     return texts
 

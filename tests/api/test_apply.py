@@ -17,8 +17,9 @@ from aam.api import apply, evaluation, explanation
 from aam.api.apply import _counted
 from aam.api.memory import inputs_of
 from aam.cli import main
-from aam.data.study import Selection
-from tests.data.test_checks import PRIMERS, written
+from aam.data.primers import PRIMERS
+from tests.data.studies import samples_in
+from tests.data.test_region import written
 from tests.refusals import refusal
 
 
@@ -113,8 +114,8 @@ def test_the_whole_table_is_not_kept_while_samples_are_predicted(
 
 def test_samples_without_a_prediction_are_counted_by_their_reason(study):
     ids = study.table.sample_ids
-    every, aligned = (*ids, "low", "a", "b"), (*ids, "low")
-    study = dataclasses.replace(study, selection=Selection(every, aligned, {"low": 3}))
+    samples = samples_in(kept=ids, few_reads=["low"], no_metadata=["a", "b"])
+    study = dataclasses.replace(study, samples=samples)
     assert _counted(study) == (
         "12 samples, 9 of them predicted, 1 below the depth, 2 without metadata, which the model "
         "reads"

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.data import study as studies
-from aam.data.study import MetadataColumns, Study, StudyPart, read_inputs
+from aam.data.study import MetadataColumns, Study, StudyPart, read_inputs, sample_frame
 from aam.data.table import make_table
 from aam.data.targets import Labels
 from aam.io.metadata import Metadata, make_metadata
@@ -39,6 +40,14 @@ def metadata_of(**columns: Sequence[object]) -> Metadata:
 def typed_metadata(ids: Sequence[str], columns: dict, kinds: dict) -> Metadata:
     """Metadata of cells whose kinds are declared."""
     return make_metadata(ids, columns, kinds, {}, "metadata")
+
+
+def samples_in(**states: Sequence[str]) -> pd.DataFrame:
+    """Samples of a file in these states, with 3 reads; "few_reads" is "few reads"."""
+    samples = sample_frame([name for names in states.values() for name in names])
+    for state, names in states.items():
+        samples.loc[list(names)] = state.replace("_", " "), 3
+    return samples
 
 
 def load_study(config: DataConfig, max_bp: int | None = None, columns=None, **more) -> Study:

@@ -28,9 +28,9 @@ from aam.data.splits import (
     split_samples,
     write_split,
 )
-from aam.data.study import Selection
+from aam.data.study import MetadataColumns, Study
 from aam.io.metadata import read_metadata
-from tests.data.studies import metadata_of, typed_metadata
+from tests.data.studies import make_study, metadata_of, samples_in, typed_metadata
 from tests.programs import absent
 from tests.refusals import refusal
 
@@ -52,23 +52,33 @@ def split_of(ids=IDS, groups=None, strata=None, test=0.0, validation=0.15, seed=
     return make_split(ids, (test, validation), seed, groups, strata)
 
 
+def of(metadata, target="", is_class=False) -> Study:
+    """A study of one read for each sample of the metadata, with a target if it is named."""
+    sequences, ones = ["ACGT" * 10], np.ones((len(metadata.ids), 1))
+    made = make_study(ones, sequences, names=metadata.ids)
+    columns = MetadataColumns(targets=[target] if target else [], classifier=is_class)
+    return replace(made, metadata=metadata, columns=columns)
+
+
 def by_column(ids, folds, groups=None, size=0.15, **options) -> list[Split]:
     """Splits by a metadata column of folds: one for each, or that of `test_fold`."""
     columns = {"fold": tuple(folds), "group": tuple(groups or ids)}
     metadata = typed_metadata(ids, columns, dict.fromkeys(columns, "categorical"))
     options = {"split_column": "fold", **options} if options else {"cv": "fold"}
     data = DataConfig(group_column=groups and "group", validation_size=size, **options)
-    return list(split_samples(metadata, data, ids, 0, Selection()))
+    return list(split_samples(of(metadata), data, ids, 0))
 
 
 @pytest.fixture
 def study(study_of, tiny):
     """A study of n samples s0, s1, ... with these metadata columns, all of them selected."""
 
-    def make(samples, selection=None, **columns):
-        made, metadata = study_of(**tiny(samples=samples)), metadata_of(id=IDS[:samples], **columns)
-        whole = Selection(*[made.table.sample_ids] * 2)
-        return replace(made, metadata=metadata, selection=selection or whole)
+    def make(samples, target="", lost=(), **columns):
+        made = study_of(**tiny(samples=samples))
+        states = samples_in(kept=made.table.sample_ids, few_reads=lost)
+        metadata = typed_metadata(states.index, {"id": states.index, **columns}, {})
+        asked = MetadataColumns(targets=[target] if target else [])
+        return replace(made, metadata=metadata, samples=states, columns=asked)
 
     return make
 
@@ -249,7 +259,7 @@ def test_what_cannot_be_divided(row):
 
 def test_a_column_of_folds_may_have_the_name_of_a_digit():
     metadata = typed_metadata(IDS[:8], {"²": tuple("abababab")}, {"²": "categorical"})
-    splits = split_samples(metadata, DataConfig(cv="²"), metadata.ids, 0, Selection())
+    splits = split_samples(of(metadata), DataConfig(cv="²"), metadata.ids, 0)
     assert [split.test_fold for split in splits] == ["a", "b"]
 
 
@@ -268,8 +278,10 @@ def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny, capl
     ids = (*IDS[:10],)
     caplog.set_level("INFO")
     for lost in ids:
-        kept, selection = [name for name in ids if name != lost], Selection(ids, ids, {lost: 3})
-        study = replace(study_of(**tiny(samples=9), names=kept), selection=selection)
+        kept = [name for name in ids if name != lost]
+        samples = samples_in(kept=ids)
+        samples.loc[lost, "state"] = "few reads"
+        study = replace(study_of(**tiny(samples=9), names=kept), samples=samples)
         splits = make_splits(study, DataConfig(cv="5"), 0)
         assert sorted(name for split in splits for name in split.ids("test")) == kept
         assert all(split.ids(subset) for split in splits for subset in SUBSETS)
@@ -278,9 +290,8 @@ def test_the_depth_empties_no_subset_that_can_be_drawn_anew(study_of, tiny, capl
 
 @pytest.mark.parametrize(("labels", "lost"), [("aaaabbbb", False), ("aabb", True), ("abc", True)])
 def test_a_validation_subset_that_is_given_up_is_said_to_be(study, caplog, labels, lost):
-    label_of = dict(zip(IDS, labels, strict=False))
     with caplog.at_level("INFO"):
-        made = study(len(labels), Selection(classes={"y": label_of}))
+        made = study(len(labels), "y", y=labels)
         (split,) = make_splits(made, DataConfig(test_size=0.0), 0)
     assert bool(split.ids("validation")) != lost
     says = f"again for the {len(labels)} samples that reach the depth, without a validation subset"
@@ -289,8 +300,7 @@ def test_a_validation_subset_that_is_given_up_is_said_to_be(study, caplog, label
 
 def test_every_class_keeps_two_training_samples_where_it_can(study):
     label_of = dict(zip(IDS, "aaaabbbbb", strict=False))
-    class_of, aligned = {"y": label_of | {"lost": "a"}}, (*label_of, "lost")
-    made = study(9, Selection(aligned=aligned, dropped={"lost": 3}, classes=class_of))
+    made = study(9, "y", ["lost"], y=[*label_of.values(), "a"])
     for seed in range(9):
         for split in make_splits(made, DataConfig(cv="5"), seed):
             trained = [label_of[name] for name in split.ids("train")]
@@ -389,8 +399,7 @@ def test_rare_values_that_are_numbers_are_spread_too(codes, is_class):
     """Codes of classes, and the values of a number of which there are few, are no quintiles."""
     rare = [codes[1 + row % (len(codes) - 1)] if row < 18 else codes[0] for row in range(105)]
     metadata = metadata_of(code=rare)
-    selection = Selection(target="code", classes={"code": {}} if is_class else {})
-    splits = split_samples(metadata, DataConfig(cv="3"), metadata.ids, 1, selection)
+    splits = split_samples(of(metadata, "code", is_class), DataConfig(cv="3"), metadata.ids, 1)
     of_folds = [Counter(metadata.values("code", one.ids("test"))) for one in splits]
     assert of_folds[0] == of_folds[1] == of_folds[2]
 

@@ -66,9 +66,9 @@ def distances(study: Study, epoch: int = 0) -> torch.Tensor | None:
 def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     study = load(files, rarefy_depth=14)
     assert (study.depth, study.table.sample_ids) == (14, ("d", "b", "a"))
-    assert study.selection.dropped == {"e": 13, "c": 2}
+    assert study.dropped == {"e": 13, "c": 2}
     assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
-    assert load(files).selection.dropped == {}
+    assert load(files).dropped == {}
     message = refusal(load, files, rarefy_depth=32)
     assert "no sample has 32 reads (the deepest has 31); lower --rarefy-depth" in message
     message = refusal(load, files, rarefy_depth=32, more={"from_model": True})

@@ -15,7 +15,7 @@ import torch
 
 from aam.config import DataConfig, TargetConfig
 from aam.data.splits import Split, make_splits
-from aam.data.study import MetadataColumns, Selection
+from aam.data.study import MetadataColumns
 from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.conformal import with_conformal_intervals
@@ -28,7 +28,7 @@ from aam.report.files import write_results
 from aam.report.page import ReportData, report_html
 from aam.report.record import record_of, tiles
 from aam.report.training import dropped_by_class
-from tests.data.studies import load_study, typed_metadata
+from tests.data.studies import load_study, samples_in, typed_metadata
 from tests.evaluate.simulated import scored
 
 CPU = torch.device("cpu")
@@ -65,7 +65,7 @@ def predictions() -> PredictionTable:
 
 def test_targets_are_compared_with_their_metadata(study_of, tiny):
     study = study_of(**tiny())
-    study = dataclasses.replace(study, metadata=METADATA, selection=Selection(dropped={"lost": 3}))
+    study = dataclasses.replace(study, metadata=METADATA, samples=samples_in(few_reads=["lost"]))
     more = {name: (*COLUMNS[name], "milk" if name == "diet" else "9") for name in COLUMNS}
     metadata = typed_metadata((*METADATA.ids, "lost"), more, KINDS)
     columns = Columns("child", "plate")
@@ -100,7 +100,7 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
 
 
 def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
-    study = dataclasses.replace(study_of(**tiny()), selection=Selection(dropped={"lost": 3}))
+    study = dataclasses.replace(study_of(**tiny()), samples=samples_in(few_reads=["lost"]))
     kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
     columns = {name: (*(cells[row] for row in kept), "7") for name, cells in COLUMNS.items()}
     metadata = typed_metadata((*(f"s{row}" for row in kept), "lost"), columns, KINDS)
