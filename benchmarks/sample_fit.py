@@ -1,8 +1,10 @@
-"""Planted mixtures and swaps in public studies: `python -m benchmarks.sample_fit [STUDY ...]`.
+"""Planted mixtures and swaps in public studies, and how often a suspicion returns on a part of the
+samples: `python -m benchmarks.sample_fit mixtures|swaps|stability [STUDY ...]`.
 
 Reads the studies below `AAM_BENCH_DATA`. Each line is a study: the share of untouched samples that
 are flagged, then for each planted share the recall, the other samples flagged beyond those that are
-flagged untouched, and the recall of two other methods at the same false alarms.
+flagged untouched, and the recall of two other methods at the same false alarms. Of stability: how
+many suspicions of each kind return in nine of ten parts that hold all of their samples.
 """
 
 from __future__ import annotations
@@ -16,33 +18,37 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import nnls
 
-from aam.data.rarefaction import rarefied_counts
+from aam.data.rarefaction import LOWEST_DEPTH, rarefied_counts
 from aam.data.table import read_table, select_samples
 from aam.io.metadata import read_metadata
 from aam.io.tables import AmpliconTable
 from aam.predict.likeness import Likeness, near_duplicates
 from aam.predict.mixture import likeliest_sources
-from aam.predict.subject_fit import fit_subjects
+from aam.predict.subject_fit import fit_subjects, shifts
 
-Ints = npt.NDArray[np.int64]
+Ints, Floats = npt.NDArray[np.int64], npt.NDArray[np.float64]
 
-# The column of subjects of each study, if one has several samples.
-STUDIES = {
-    "infant-age": "host_subject_id",
-    "ibd": "host_subject_id",
-    "qiime2-crc": "subject",
-    "braces": None,
+# The column of subjects of each study, if one has several samples, and that of time.
+STUDIES: dict[str, tuple[str | None, str | None]] = {
+    "infant-age": ("host_subject_id", "month"),
+    "ibd": ("host_subject_id", None),
+    "qiime2-crc": ("subject", "visit"),
+    "mackerel-type": ("fish", "season"),
+    "braces": (None, None),
 }
+# Numbers of the times that are words.
+WORDS = {"pre": 0, "post": 1, "winter": 0, "spring": 1, "summer": 2, "fall": 3}
 SHARES, PLANTED, SEEDS = (0.005, 0.01, 0.03, 0.1), 40, 3
+PARTS, PART, RETURNS = 10, 0.9, 0.9
 LEAST_READS, DEPTH, MOST_SAMPLES, SWAPPED = 1000, 2000, 800, 0.02
 
 
-def read_study(name: str) -> tuple[AmpliconTable, Ints]:
-    """The samples of a study with metadata, and the number of the subject of each."""
+def read_study(name: str) -> tuple[AmpliconTable, Ints, Floats | None]:
+    """The samples of a study with metadata, the number of the subject of each, and their times."""
     folder = Path(os.environ["AAM_BENCH_DATA"]) / name
     path = folder / "table.biom"
     table = read_table(path if path.is_file() else folder / "table.qza", need_sequences=False)
-    metadata, column = read_metadata(folder / "metadata.tsv"), STUDIES[name]
+    metadata, (column, time) = read_metadata(folder / "metadata.tsv"), STUDIES[name]
     deep = [
         i for i, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= LEAST_READS
     ]
@@ -51,7 +57,11 @@ def read_study(name: str) -> tuple[AmpliconTable, Ints]:
         chosen = np.random.default_rng(0).choice(len(ids), MOST_SAMPLES, replace=False)
         ids = [ids[at] for at in np.sort(chosen)]
     subjects = ids if column is None else metadata.groups(column, ids)
-    return select_samples(table, ids), np.unique(subjects, return_inverse=True)[1]
+    times = None
+    if time is not None:
+        cells = metadata.values(time, ids)
+        times = np.array([WORDS.get(x, x) if x else np.nan for x in cells], np.float64)
+    return select_samples(table, ids), np.unique(subjects, return_inverse=True)[1], times
 
 
 def planted(
@@ -108,7 +118,7 @@ def other_methods(counts: sparse.csr_array, groups: Ints) -> npt.NDArray[np.floa
 
 def recall_of_mixtures(name: str) -> None:
     """Print the recall of planted mixtures in a study, and its false alarms."""
-    table, groups = read_study(name)
+    table, groups, _ = read_study(name)
     untouched, _ = flagged(sparse.csr_array(table.counts).astype(np.int64), groups)
     print(f"{name}: {len(table)} samples, {untouched.mean():.1%} flagged untouched", flush=True)
     for share in SHARES:
@@ -143,12 +153,13 @@ def nearest_margin(presence: sparse.csr_array, groups: Ints) -> npt.NDArray[np.f
 
 def recall_of_swaps(name: str) -> None:
     """Print the recall of swapped labels in a study, and its false alarms."""
-    table, groups = read_study(name)
+    table, groups, times = read_study(name)
     kept = (table.depths >= DEPTH) & (np.bincount(groups)[groups] >= 2)
-    groups = np.unique(groups[kept], return_inverse=True)[1]
-    presence = sparse.csr_array(rarefied_counts(table[kept], DEPTH, 0, 0).sign())
-    before = fit_subjects(presence, groups)
-    known, rows = before.is_suspicious | (before.partner >= 0), []
+    table, groups = table[kept], np.unique(groups[kept], return_inverse=True)[1]
+    times = None if times is None else times[kept]
+    presence = sparse.csr_array(rarefied_counts(table, DEPTH, 0, 0).sign())
+    known = members(stable_swaps(table, groups, times), len(groups))
+    rows = []
     for seed in range(SEEDS):
         rng, labels = np.random.default_rng(seed), groups.copy()
         swapped = np.zeros(len(groups), bool)
@@ -157,19 +168,132 @@ def recall_of_swaps(name: str) -> None:
             if not swapped[row]:
                 labels[[row, mate]] = groups[[mate, row]]
                 swapped[[row, mate]] = True
+        margin = nearest_margin(presence, labels)
         fit = fit_subjects(presence, labels)
-        alarm = fit.is_suspicious | (fit.partner >= 0)
-        rival = recall_at(nearest_margin(presence, labels), swapped, alarm[~swapped].sum())
-        beyond = (alarm & ~known)[~swapped].mean()
-        rows.append([alarm[swapped].mean(), alarm[~swapped].mean(), beyond, rival])
-    recall, others, beyond, rival = np.mean(rows, axis=0)
-    text = f"{name}: {before.share_own:.0%} fit their own subject best, {known.mean():.1%} flagged"
-    text = f"{text} untouched; swaps: recall {recall:.2f}, others {others:.1%}, beyond {beyond:.1%}"
-    print(f"{text}; Jaccard {rival:.2f}", flush=True)
+        stable = members(stable_swaps(table, labels, times), len(groups))
+        for alarm in (fit.is_suspicious | (fit.partner >= 0), fit.partner >= 0, stable):
+            rival = recall_at(margin, swapped, int(alarm[~swapped].sum()))
+            beyond = (alarm & ~known)[~swapped].mean()
+            rows.append([alarm[swapped].mean(), alarm[~swapped].mean(), beyond, rival])
+    print(f"{name}: {swapped.sum()} swapped, {known.sum()} of {len(known)} flagged untouched")
+    for at, kind in enumerate(("swaps and misfits", "swaps", "stable swaps")):
+        recall, others, beyond, rival = np.mean(rows[at::3], axis=0)
+        text = f"  {kind}: recall {recall:.2f}, others {others:.1%}, beyond {beyond:.1%}"
+        print(f"{text}; Jaccard {rival:.2f}", flush=True)
 
+
+def members(suspicions: set[frozenset[int]], n: int) -> npt.NDArray[np.bool_]:
+    """Rows [N] that are in any of some suspicions."""
+    rows = np.zeros(n, bool)
+    rows[[row for found in suspicions for row in found]] = True
+    return rows
+
+
+def label_suspicions(
+    table: AmpliconTable, groups: Ints, times: Floats | None, rows: Ints
+) -> dict[str, set[frozenset[int]]]:
+    """Swaps, misfits and shifts in some rows of a study, each as a set of its rows."""
+    depth = max(LOWEST_DEPTH, int(np.quantile(table.depths[rows], 0.1)))
+    rows = rows[table.depths[rows] >= depth]
+    presence = sparse.csr_array(rarefied_counts(table[rows], depth, 0, 0).sign())
+    labels = np.unique(groups[rows], return_inverse=True)[1]
+    fit = fit_subjects(presence, labels, None if times is None else times[rows])
+    if not fit.is_told_apart:
+        return {"swaps": set(), "misfits": set(), "shifts": set()}
+    runs = shifts(labels, fit, np.arange(len(rows)))
+    swaps = [(row, fit.partner[row]) for row in np.flatnonzero(fit.partner >= 0)]
+    return {
+        "swaps": {frozenset(rows[[*pair]].tolist()) for pair in swaps},
+        "misfits": {frozenset([row]) for row in rows[fit.is_suspicious].tolist()},
+        "shifts": {frozenset(rows[run].tolist()) for run in runs},
+    }
+
+
+def read_suspicions(
+    table: AmpliconTable, groups: Ints, rows: Ints
+) -> dict[str, set[frozenset[int]]]:
+    """Mixtures and near duplicates in some rows of a study, each as a set of its rows."""
+    counts = sparse.csr_array(table.counts[rows]).astype(np.int64)
+    likeness = Likeness(counts)
+    pairs = near_duplicates(likeness)
+    found = likeliest_sources(counts, groups[rows], likeness, pairs)
+    mixed = np.flatnonzero(found.is_suspicious)
+    mixtures = rows[np.stack([mixed, found.source[mixed]], axis=1)].tolist()
+    return {
+        "mixtures": {frozenset(pair) for pair in mixtures},
+        "duplicates": {frozenset(pair) for pair in rows[pairs].tolist()},
+    }
+
+
+def returning(
+    whole: set[frozenset[int]], parts: list[tuple[Ints, set[frozenset[int]]]]
+) -> tuple[set[frozenset[int]], float]:
+    """Suspicions that return in `RETURNS` of the parts that hold all of their samples, and the mean
+    share of such parts in which one returns.
+    """
+    share = {}
+    for found in whole:
+        again = [found in names for rows, names in parts if found <= set(rows.tolist())]
+        share[found] = float(np.mean(again)) if again else 0.0
+    return {x for x in whole if share[x] >= RETURNS}, float(np.mean([*share.values()] or [np.nan]))
+
+
+def parts_of(n: int) -> list[Ints]:
+    """Rows of the parts of a study, in the order of its sheet."""
+    rng = np.random.default_rng(0)
+    return [np.sort(rng.choice(n, round(PART * n), replace=False)) for _ in range(PARTS)]
+
+
+def stable_swaps(table: AmpliconTable, groups: Ints, times: Floats | None) -> set[frozenset[int]]:
+    """Swaps that return on the parts of a study, with and without time."""
+    stable = []
+    for time in (None, times) if times is not None else (None,):
+        whole = label_suspicions(table, groups, time, np.arange(len(table)))["swaps"]
+        parts = [
+            (rows, label_suspicions(table, groups, time, rows)["swaps"])
+            for rows in parts_of(len(table))
+        ]
+        stable.append(returning(whole, parts)[0])
+    return set.intersection(*stable)
+
+
+def stability(name: str) -> None:
+    """Print how many suspicions of a study return on its parts."""
+    table, groups, times = read_study(name)
+    every, parts = np.arange(len(table)), parts_of(len(table))
+    whole = read_suspicions(table, groups, every)
+    again = [read_suspicions(table, groups, rows) for rows in parts]
+    for kind, found in whole.items():
+        stable, share = returning(
+            found, [(rows, names[kind]) for rows, names in zip(parts, again, strict=True)]
+        )
+        print(f"{name} {kind}: {len(found)}, mean {share:.2f}, stable {len(stable)}", flush=True)
+    if STUDIES[name][0] is None:
+        return
+    by_time = {}
+    for label, time in {"no time": None, "time": times}.items():
+        if label == "time" and time is None:
+            continue
+        whole = label_suspicions(table, groups, time, every)
+        again = [label_suspicions(table, groups, time, rows) for rows in parts]
+        for kind, found in whole.items():
+            stable, share = returning(
+                found, [(rows, names[kind]) for rows, names in zip(parts, again, strict=True)]
+            )
+            by_time.setdefault(kind, []).append((found, stable))
+            text = f"{len(found)}, mean {share:.2f}, stable {len(stable)}"
+            print(f"{name} {kind} ({label}): {text}", flush=True)
+    for kind, results in by_time.items():
+        found, stable = (set.intersection(*sets) for sets in zip(*results, strict=True))
+        print(f"{name} {kind} (both): {len(found)}, stable {len(stable)}", flush=True)
+
+
+MEASURES = {"mixtures": recall_of_mixtures, "swaps": recall_of_swaps, "stability": stability}
 
 if __name__ == "__main__":
-    for study in sys.argv[1:] or STUDIES:
-        recall_of_mixtures(study)
-        if STUDIES[study] is not None:
-            recall_of_swaps(study)
+    words = sys.argv[1:]
+    measures = [word for word in words if word in MEASURES] or [*MEASURES]
+    for study in [word for word in words if word not in MEASURES] or STUDIES:
+        for measure in measures:
+            if measure != "swaps" or STUDIES[study][0] is not None:
+                MEASURES[measure](study)
