@@ -18,11 +18,11 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import nnls
 
+from aam.data.duplicates import Likeness, near_duplicates
 from aam.data.rarefaction import LOWEST_DEPTH, rarefied_counts
 from aam.data.table import read_table, select_samples
 from aam.io.metadata import read_metadata
 from aam.io.tables import AmpliconTable
-from aam.predict.likeness import Likeness, near_duplicates
 from aam.predict.mixture import likeliest_sources
 from aam.predict.subject_fit import fit_subjects, shifts
 

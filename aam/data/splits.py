@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.sparse import csr_array
 
 from aam.config import DataConfig, number_of_folds
+from aam.data.duplicates import duplicates_of
 from aam.device.rng import generator
 from aam.errors import InputError, problem, short, shown
 from aam.files.atomic import write_text
@@ -51,11 +51,6 @@ DEFAULT_TEST_SHARE, LEAST_GROUPS_FOR_TEST = 0.2, 30
 # Folds that name a folder without a change, if they have few bytes: file systems allow 255.
 FOLDER_NAME = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 MOST_BYTES = 200
-
-# Two samples are nearly identical if this number of ASVs, and this share of the reads of the deeper
-# sample, are equal in both. Compared are samples with `SHARED` equal counts among their `LOOKED_AT`
-# most abundant ASVs; counts of more than `COMMON` samples are ignored there.
-EQUAL_ASVS, EQUAL_SHARE, LOOKED_AT, SHARED, COMMON = 10, 0.9, 10, 5, 50
 
 log = logging.getLogger("aam")
 
@@ -495,47 +490,18 @@ def classes_in_words(study: Study) -> str:
 
 
 def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> list[str]:
-    """Name samples with nearly the same reads that are both held out and learned from."""
-    sentences, pairs = [], nearly_identical(table)
+    """Say in one sentence how many samples are near duplicates of a sample across a split."""
+    leaks, pairs = dict[str, tuple[str, str]](), duplicates_of(table)
     for split in splits:
         held_out = set(split.held_out)
-        leaks = [pair for pair in pairs if len(held_out.intersection(pair)) == 1]
-        if leaks:
-            number = len(held_out.intersection(name for pair in leaks for name in pair))
-            fold = f" of fold {short(split.test_fold)}" * bool(split.test_fold)
-            sentences.append(
-                f"{number} held-out samples{fold} have nearly the same reads as others that were "
-                f"learned from: {shown(leaks[0])}; one sample under two ids? give both the same "
-                "value in --group-column"
-            )
-    return sentences
-
-
-def nearly_identical(table: AmpliconTable) -> list[tuple[str, str]]:
-    """Return the pairs of samples with the same counts of nine tenths of their reads.
-
-    They have `EQUAL_ASVS` equal counts or more, `SHARED` of them among the `LOOKED_AT` largest.
-    """
-    entries = []
-    for row in range(len(table)):
-        columns, reads = np.stack(table.row(row)).astype(np.int64)
-        top = np.argsort(-reads, kind="stable")[:LOOKED_AT]
-        entries.append(np.stack([np.full(len(top), row), columns[top], reads[top]]))
-    rows, *counts = np.concatenate(entries, axis=1)
-    _, key, times = np.unique(counts, axis=1, return_inverse=True, return_counts=True)
-    is_rare = times[key := key.ravel()] <= COMMON
-    places, shape = (rows[is_rare], key[is_rare]), (len(table), len(times))
-    incidence = csr_array((np.ones(is_rare.sum(), np.int8), places), shape=shape)
-    overlap = (incidence @ incidence.T).tocoo()
-    is_near = (overlap.data >= SHARED) & (overlap.row < overlap.col)
-    pairs = []
-    for first, second in np.stack([overlap.row[is_near], overlap.col[is_near]], axis=1).tolist():
-        (columns, reads), (other_columns, other_reads) = table.row(first), table.row(second)
-        _, here, there = np.intersect1d(
-            columns, other_columns, assume_unique=True, return_indices=True
-        )
-        equal_reads = reads[here][reads[here] == other_reads[there]]
-        share = float(equal_reads.sum()) / max(table.depths[first], table.depths[second])
-        if len(equal_reads) >= EQUAL_ASVS and share >= EQUAL_SHARE:
-            pairs.append((table.sample_ids[first], table.sample_ids[second]))
-    return pairs
+        for pair in pairs:
+            if len(names := held_out.intersection(pair)) == 1:
+                leaks.setdefault(names.pop(), pair)
+    if not leaks:
+        return []
+    example = shown(next(iter(leaks.values())))
+    return [
+        f"{len(leaks)} held-out samples are near duplicates of samples that were learned from, as "
+        f"{example} are: one sample under two ids, or are subjects missing? give both the same "
+        "value in --group-column"
+    ]

@@ -11,9 +11,8 @@ from scipy import sparse
 from scipy.stats import rankdata
 
 from aam.config import ColumnKind
-from aam.data.splits import Groups, nearly_identical
+from aam.data.splits import Groups
 from aam.data.study import Study
-from aam.data.table import select_samples
 from aam.device.rng import generator
 from aam.io.metadata import Metadata
 from aam.options import not_none
@@ -83,8 +82,6 @@ class Audit:
         ``microbes_gain`` (how well microbes predict the column), ``danger`` (one of `DANGERS`),
         ``part`` (the part of a name or date that tells the target), ``state`` (id, constant or
         empty if it is not judged). Without a target the scores are missing.
-    duplicates : list of pairs of str
-        Samples that are nearly identical.
     microbes : Score
         How well the microbes predict the target.
     group : str, optional
@@ -103,7 +100,6 @@ class Audit:
     target: str | None
     classes: bool
     frame: pd.DataFrame
-    duplicates: list[tuple[str, str]]
     microbes: Score = field(default_factory=Score)
     group: str | None = None
     divided_by: str | None = None
@@ -152,10 +148,9 @@ def make_audit(
     columns = [read_column(metadata, name, ids) for name in metadata.columns if name != target]
     columns.append(_column_of_reads(DEPTH_COLUMN, study.table.depths[rows]))
     columns.append(_column_of_reads(RICHNESS, np.diff(presence.indptr)))
-    duplicates = nearly_identical(select_samples(study.table, ids))
     if target is None:
         view = overview(columns, kinds or {}, presence, np.zeros(len(ids), np.int64))
-        return Audit(None, False, _frame(view), duplicates, group=view.subject)
+        return Audit(None, False, _frame(view), group=view.subject)
     classes = classifier or metadata.kinds[target] != "numeric"
     goal = read_column(metadata, target, ids)
     view = overview([*columns, goal], kinds or {}, presence, _strata(goal, classes))
@@ -169,7 +164,6 @@ def make_audit(
         target,
         classes,
         frame,
-        duplicates,
         microbes,
         group=design.group,
         divided_by=design.fold or design.group,

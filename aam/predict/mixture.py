@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
 
-from aam.predict.likeness import Likeness
+from aam.data.duplicates import Likeness
 from aam.typing import Bools, Floats, Ints
 
 # Shares of a source that are tried: first few, by expected reads, for all samples; then many for

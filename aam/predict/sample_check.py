@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from aam.data.duplicates import Likeness, near_duplicates
 from aam.data.rarefaction import LOWEST_DEPTH, rarefied_counts
 from aam.engine.logger import ProgressBar
 from aam.io.tables import AmpliconTable
-from aam.predict.likeness import Likeness, near_duplicates
 from aam.predict.mixture import LEAST_TABLE_SAMPLES, Mixture, Sources, likeliest_sources
 from aam.predict.subject_fit import SubjectFit, fit_subjects, shifts
 from aam.typing import Array, Floats, Ints

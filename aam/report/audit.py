@@ -136,7 +136,7 @@ def _notes_on_target(audit: Audit) -> list[str]:
 
 
 def _notes(audit: Audit) -> list[str]:
-    """Return sentences about all columns, the microbes, and nearly identical samples."""
+    """Return sentences about all columns and the microbes."""
     notes, frame = list[str](), audit.frame
     if audit.target is not None:
         notes += _notes_on_target(audit)
@@ -147,8 +147,6 @@ def _notes(audit: Audit) -> list[str]:
         if len(names):
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
             notes.append(f"Not judged ({state}): {', '.join(names[:MOST_NAMES])}{more}.")
-    if pairs := audit.duplicates:
-        notes.append(f"{len(pairs)} pairs of samples are nearly identical, such as {pairs[0]}.")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""How much samples resemble each other: relatives and near duplicates.
+"""Near duplicates and relatives: how much samples resemble each other.
 
 N samples, F features, C others. Counts are csr [N, F] without empty samples.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+from aam.device.rng import generator
+from aam.io.tables import AmpliconTable
 from aam.typing import Bools, Floats, Ints
 
 # Relatives resemble each other more than strangers do, by this number of robust standard
@@ -20,6 +22,9 @@ SIMILAR, SAME_FEATURES, SAME_RATIO, FEATURES_TO_JUDGE, READS_TO_SHOW = 0.9, 0.9,
 
 # Near duplicates that are looked for per sample, and samples and pairs that are compared at a time.
 MOST_SIMILAR, SAMPLE_BLOCK, LIKENESS_PAIRS = 50, 256, 2000
+
+# Samples of a table that are compared: all pairs of this number take about three seconds.
+MOST_COMPARED = 5000
 
 
 class Likeness:
@@ -95,3 +100,14 @@ def near_duplicates(likeness: Likeness) -> Ints:
         enough = (number >= FEATURES_TO_JUDGE) & (size >= SAME_FEATURES * number)
         alike.append(enough & (square - mean**2 <= SAME_RATIO**2))
     return np.asarray(likeness.similar[np.concatenate(alike)])
+
+
+def duplicates_of(table: AmpliconTable) -> list[tuple[str, str]]:
+    """Return the ids of near duplicates in a table, or in `MOST_COMPARED` samples of a larger one,
+    drawn at random.
+    """
+    rows, ids = np.flatnonzero(table.depths > 0), table.sample_ids
+    if len(rows) > MOST_COMPARED:
+        rows = np.sort(generator(0, "duplicates").choice(rows, MOST_COMPARED, replace=False))
+    likeness = Likeness(sparse.csr_array(table.counts[rows]).astype(np.int64))
+    return [(ids[first], ids[second]) for first, second in rows[near_duplicates(likeness)].tolist()]
