@@ -75,6 +75,7 @@ def test_a_class_of_one_group_removes_no_evaluation_whatever_the_size(groups, ca
     assert f"column 'birth': class 'unsure' is in 1 group, fewer than 3 ({last})" in caplog.text
     assert "--missing-values unsure --missing drop" in caplog.text
     assert folds.study.left_out["birth"].keys() == {"unsure"}
+    assert folds.study.in_state("no class") == tuple(metadata.index[-2:])
 
 
 def test_without_groups_samples_are_counted_and_a_word_for_missing_has_two_remedies(caplog):

@@ -63,6 +63,20 @@ def distances(study: Study, epoch: int = 0) -> torch.Tensor | None:
     return rarefied_batch(study, np.arange(len(study.table)), epoch).distance
 
 
+def test_the_frame_says_what_became_of_every_sample(files, tmp_path):
+    """All in the order of the file, also those that --exclude leaves out of the table."""
+    (tmp_path / "out.txt").write_text("b\n")
+    files["metadata"].write_text(METADATA.replace("d\t4\t", "d\t\t"))
+    options = {"rarefy_depth": 14, "missing": "drop", "exclude": tmp_path / "out.txt"}
+    study = load(files, "age", targets=["site"], **options)
+    states = ["few reads", "no metadata", "few reads", "excluded", "kept"]
+    assert study.samples["state"].to_dict() == dict(zip("edcba", states, strict=True))
+    assert study.samples["reads"].to_dict() == {"e": 13, "d": 20, "c": 2, "b": 0, "a": 14}
+    assert study.aligned == ("e", "c", "a")
+    assert study.dropped == {"e": 13, "c": 2}
+    assert study.classes == {"site": {"e": "oral", "c": "oral", "a": "gut"}}
+
+
 def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     study = load(files, rarefy_depth=14)
     assert (study.depth, study.table.sample_ids) == (14, ("d", "b", "a"))
