@@ -139,12 +139,16 @@ def find_copies(counts: csr_array, values: Sequence[str]) -> Ints:
         reads = part[:, [column]].toarray()[:, 0].astype(np.int64)
         own_levels, own_sizes = np.unique(reads, return_counts=True)
         pairs = np.unique(np.stack([level, reads]), axis=1).shape[1]
-        is_copy = pairs == len(levels) == len(own_levels)
+        bits = 0.0
+        if pairs == len(levels) == len(own_levels):
+            # Which number stands for which value tells nothing.
+            bits = _arrangements(own_sizes) - float(gammaln(len(levels) + 1)) / math.log(2)
         if has_order and 2 * len(own_levels) >= len(levels):
-            steps = np.diff(reads[np.lexsort((reads, level))])
+            rising = np.diff(reads[np.lexsort((reads, level))])
             falling = np.diff(reads[np.lexsort((-reads, level))])
-            is_copy |= bool((steps >= 0).all() or (falling <= 0).all())
-        if is_copy and _arrangements(own_sizes) >= least_bits:
+            is_ordered = (rising >= 0).all() or (falling <= 0).all()
+            bits = _arrangements(own_sizes) if is_ordered else bits
+        if bits >= least_bits:
             found.append(column)
     return np.array(found, np.int64)
 

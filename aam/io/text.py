@@ -40,8 +40,8 @@ DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
 # Rows that are no comments, though they begin with #.
 DIRECTIVE = ("#q2:", "#sk:")
 
-# Letters and lines among which the header is looked for, and lines that tell the delimiter.
-HEAD, HEADER_WITHIN, SNIFFED = 4 << 20, 1_000, 20
+# Letters and lines among which the header is looked for.
+HEAD, HEADER_WITHIN = 4 << 20, 1_000
 
 TextRow = tuple[int, list[str]]
 
@@ -235,30 +235,23 @@ def _cells(line: str, mark: str) -> list[str]:
 
 
 def _delimiter(text: str, where: Path | str) -> str:
-    """Find the separator of a table: the mark that gives its first rows the same number of cells,
-    two or more.
+    """Return the separator of a table, by its header: a tab if there is one, or else the mark that
+    gives most cells.
 
-    These rows begin with the header, or with the first line that is no comment (#). `InputError`
-    where blanks separate the cells.
+    The header is the first line with a name of ids, or that is no comment (#). `InputError` where
+    blanks separate the cells.
     """
     lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
     headers = [x for x in lines if any(is_id_header(_cells(x, mark)) for mark in DELIMITERS)]
     header = [*headers, *(line for line in lines if not line.startswith("#")), *lines, ""][0]
-    start = lines.index(header) if lines else 0
-    rows = [line for line in lines[start : start + SNIFFED] if line == header or line[0] != "#"]
-
-    def fit(mark: str) -> tuple[bool, float, int]:
-        widths = [len(_cells(line, mark)) for line in rows] or [1]
-        width = max(widths[0], 1)
-        return width > 1, sum(cells in (width, width + 1) for cells in widths), width
-
-    best = max(DELIMITERS, key=fit)
-    width, *below = [len(row.split()) for row in rows] or [0]
-    if not fit(best)[0] and width > 1 and set(below) in ({width}, {width + 1}):
-        fault = f"the cells of {rows[0][:60]!r} are separated by blanks, as write.table of R does"
+    best = max(DELIMITERS, key=lambda mark: len(_cells(header, mark)))
+    below = lines[lines.index(header) + 1 :] if lines else []
+    words, words_below = len(header.split()), len(below[0].split()) if below else 0
+    if len(_cells(header, best)) == 1 < words and words_below in (words, words + 1):
+        fault = f"the cells of {header[:60]!r} are separated by blanks, as write.table of R does"
         remedy = "separate them by tabs (sep='\\t')"
         raise InputError(problem(where, f"{fault} by default", remedy=remedy))
-    return best
+    return "\t" if "\t" in header else best
 
 
 def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[TextRow]:

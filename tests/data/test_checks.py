@@ -73,6 +73,8 @@ MONTHS = np.random.default_rng(7).random(40).round(3) * 12
         (MONTHS, np.rint(30 * MONTHS), True),
         (MONTHS, np.rint(5 * MONTHS), True),
         (MONTHS, MONTHS > 6, False),
+        (MONTHS, np.random.default_rng(8).permutation(40) + 1, False),
+        (IDS, np.random.default_rng(8).permutation(40) + 1, False),
         (DELIVERY, DELIVERY == "Vaginal", True),
         (DELIVERY, 1 + 4 * (DELIVERY == "Vaginal"), True),
         (DELIVERY, 3 * (DELIVERY == "Vaginal") + (np.arange(40) == 3), False),

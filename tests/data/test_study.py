@@ -6,6 +6,7 @@ import hashlib
 import logging
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,27 @@ def test_the_depth_keeps_nine_tenths_of_every_class(deep_files, caplog):
     decided = "90 % of the training samples of class 'gut' of 'site'"
     assert f"{decided}; of all samples together" in caplog.text
     assert "dropped for too few reads, by 'site': 1 of 10 of 'gut'" in caplog.text
+
+
+@pytest.mark.parametrize("option", ["targets", "optional", "batch_column"])
+def test_a_feature_that_an_option_names_is_no_feature(deep_files, tmp_path, caplog, option):
+    caplog.set_level(logging.INFO, "aam")
+    table = "#OTU ID\t" + "\t".join(f"s{row:02d}" for row in range(20)) + "\n"
+    reads = np.random.default_rng(0).integers(200, 900, (6, 20))
+    for name, counts in zip(["f1", "f2", "f3", "f4", "f5", "Case"], reads, strict=True):
+        table += "\t".join([name, *map(str, counts)]) + "\n"
+    (tmp_path / "t.tsv").write_text(table)
+    named = {"optional": ["case"]} if option == "optional" else {}
+    target = "case" if option == "targets" else "age"
+    columns = MetadataColumns([target], targets=[target], **named)
+    more = {"batch_column": "case"} if option == "batch_column" else {}
+    deep_files["table"] = tmp_path / "t.tsv"
+    config = DataConfig(**deep_files, rarefy_depth=9, **more)
+    message = refusal(load_study, config, None, columns)
+    assert message == "table: feature 'Case' has the name of the metadata column 'case'; remove it"
+    load_study(replace(config, batch_column=None), None, MetadataColumns(["age"], targets=["age"]))
+    assert "features have the names of metadata columns: 'Case'" in caplog.text
+    assert "the largest of 6 features, by reads: " in caplog.text
 
 
 @pytest.mark.parametrize("by", ["column", "file"])
