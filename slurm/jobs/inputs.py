@@ -20,6 +20,8 @@ COLUMN = re.compile("--(.+-columns?|cv)")
 FIRST_ROWS = 20
 # Beginnings of files that aam reads and Python's standard library does not: HDF5, and archives.
 BINARY = (b"\x89HDF", b"PK\x03\x04", b"\x1f\x8b")
+# Where a folder holds a model: its own, that of a run, or those of the folds of a run.
+MODELS = ("model.json", "model/model.json", "fold-*/model/model.json")
 # Characters at the beginning of a tree in which its first bracket stands.
 TREE_HEAD = 1 << 16
 
@@ -77,7 +79,7 @@ def id_problems(tables: list[Path], metadata: Path, ids: list[str]) -> list[str]
 def kind_problems(name: str, path: Path) -> list[str]:
     """Return a problem where a model or a tree is none."""
     if name in INPUT_FOLDERS and path.is_dir():
-        if not any((path / file).is_file() for file in ("model.json", "model/model.json")):
+        if not any(found for pattern in MODELS for found in path.glob(pattern)):
             return [f"{name}: {path} holds no model.json; name the folder `model` of a run"]
     elif path.exists() and not path.is_dir() and not path.is_file():
         return [f"{name}: {path} is a device and no file"]
@@ -101,7 +103,7 @@ def content_problems(options: Options, request: Request) -> list[str]:
         for name, values in options
         if name in ("--table", "--tree", "--metadata", *INPUT_FOLDERS)
         for value in values
-        if value
+        if value and not any(map((data / value).is_relative_to, request.promised))
     ]
     problems = [problem for name, path in paths for problem in kind_problems(name, path)]
     files = {name: [path for key, path in paths if key == name] for name, _ in paths}
