@@ -214,13 +214,34 @@ def _baselines(
     """The baselines of `aam train` on a split of the table, or what guessing is in training."""
     if study is None or split is None:
         return _guesses(models, table)
-    known = set(study.table.sample_ids)
-    study = study.at([name for name in sorted(split.sample_ids) if name in known])
     strong, in_blend = has_strong_baselines(study, len(table.specs), 1), {}
     if strong:
         passes, runtime = config.prediction_passes, config.runtime
         in_blend = alone_in_blend(models, study, table.sample_ids, runtime, passes)
     return baselines_by_target(table, study, [split], columns, strong, in_blend)
+
+
+def _of_split(study: Study, split: Split | None) -> Study:
+    """The samples of a split, or all if there is none.
+
+    Raises `InputError`: the table has no sample of the split.
+    """
+    if split is None:
+        return study
+    known = set(study.table.sample_ids)
+    if ids := [name for name in sorted(split.sample_ids) if name in known]:
+        return study.at(ids)
+    fault = f"none of its {len(split.sample_ids)} samples is in the table"
+    raise InputError(problem("--split", fault, remedy="give the split.tsv of this table"))
+
+
+def _studies(models: Sequence[SavedModel], study: Study, split: Split | None) -> list[str] | None:
+    """The study of each sample, relative to whose mean a model of studies predicts the samples of
+    its split, as training did.
+    """
+    column, metadata = models[0].data.study_column, not_none(study.metadata)
+    is_known = split is not None and column in metadata.columns
+    return study.column(column, study.table.sample_ids) if is_known else None
 
 
 def evaluate_table(config: EvaluateConfig) -> None:
@@ -241,9 +262,11 @@ def evaluate_table(config: EvaluateConfig) -> None:
     else:
         models = prepare_models(config.model, config.runtime)
         study, warnings = load_table(models, config, config.table, metadata)
+        excluded = study.in_state("excluded")
+        study = replace(_of_split(study, split), metadata=metadata)
+        studies = _studies(models, study, split)
         passes = config.prediction_passes, config.runtime
-        table = predict_samples(models, study, *passes, predict_unlike=True)
-        study, excluded = replace(study, metadata=metadata), study.in_state("excluded")
+        table = predict_samples(models, study, *passes, predict_unlike=True, studies=studies)
     table, about_rows = _judged_rows(table, metadata, split, excluded)
     about_rows += _check_truth(table, metadata)
     columns = _columns(config, models, metadata)

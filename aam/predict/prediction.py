@@ -54,21 +54,23 @@ def predict_samples(
     runtime: RuntimeConfig,
     new_study: bool = False,
     predict_unlike: bool = False,
+    studies: Sequence[str] | None = None,
 ) -> PredictionTable:
     """Return one row per sample of the file, the mean of all models; one below the depth, or with
     more than `MOST_UNSEEN` unknown reads, is empty and says why.
 
-    With `new_study` the samples are read relative to their own mean. Samples unlike training get no
-    interval. With `predict_unlike` samples of unknown reads are predicted, and one
-    `UnlikeTrainingWarning` is issued.
+    With `new_study` the samples are read relative to their own mean, or to that of the `studies` of
+    the N samples of the table. Samples unlike training get no interval. With `predict_unlike`
+    samples of unknown reads are predicted, and one `UnlikeTrainingWarning` is issued.
     """
     if not models[0].targets.specs:
         raise InputError(
             "--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first"
         )
-    _check_new_study(models, study, new_study)
     ids = study.table.sample_ids
-    studies = ["new"] * len(ids) if new_study else None
+    if studies is None:
+        _check_new_study(models, study, new_study)
+        studies = ["new"] * len(ids) if new_study else None
     predictions = []
     for model in models:
         drawn = replace(study, seed=model.seed)

@@ -406,3 +406,24 @@ def test_a_mixture_of_seen_and_held_out_samples_is_counted(simulated, tmp_path):
     _, page = judged(simulated, path, tmp_path / "e")
     assert "36 samples, among them 27 samples seen in training." in page
     assert "27 of 36 samples were seen in training" in page
+
+
+def test_samples_of_a_held_out_study_are_predicted_as_in_training(simulated, tmp_path, refused):
+    """Training centres the samples of a study that was held out whole; evaluate did not."""
+    inputs = f"--table {simulated}/table.biom --metadata {simulated}/metadata.tsv --threads 1"
+    words = f"train {inputs} --metadata-column ph --study-column biome --rarefy-depth 200 "
+    run = tmp_path / "run"
+    assert main([*words.split(), "--output-dir", str(run)]) == 0
+    trained = {name: row for name, *row in columns(run / "predictions.tsv", "sample-id", "ph")}
+    for fold in sorted(run.glob("fold-*"))[:2]:
+        words = f"evaluate --model {fold} {inputs} --split {fold}/split.tsv"
+        assert main([*words.split(), "--output-dir", str(tmp_path / fold.name)]) == 0
+        path = tmp_path / fold.name / "predictions.tsv"
+        for name, *row in columns(path, "sample-id", "ph"):
+            assert row == trained[name]
+    other = (run / "fold-gut" / "split.tsv").read_text().replace("sample-0", "other-0")
+    other = other.replace("sample-1", "x").replace("sample-2", "y").replace("sample-3", "z")
+    (tmp_path / "split.tsv").write_text(other.replace("sample-4", "w"))
+    words = f"evaluate --model {run} {inputs} --split {tmp_path}/split.tsv --output-dir {run}/e"
+    message = refused(main, words.split())
+    assert "--split: none of its 40 samples is in the table" in message
