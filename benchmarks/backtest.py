@@ -22,7 +22,7 @@ from aam.api.training import load_folds
 from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.targets import fit_targets
 from aam.evaluate.predictions import Columns
-from aam.predict.baselines import Task, make_task
+from aam.predict.baselines import TargetData, target_data
 from aam.predict.learning_curve import learning_curve
 from aam.predict.out_of_fold import group_folds
 
@@ -67,7 +67,7 @@ CASES = (
 )
 
 
-def task_of(case: Case, folder: Path) -> tuple[Task, int, int]:
+def task_of(case: Case, folder: Path) -> tuple[TargetData, int, int]:
     """What predictors may know of a case, with its depth and seed."""
     data = folder / case.study
     (table,) = (path for name in ("table.biom", "table.qza") if (path := data / name).is_file())
@@ -91,11 +91,11 @@ def task_of(case: Case, folder: Path) -> tuple[Task, int, int]:
     assert study.metadata is not None
     config = TargetConfig(metadata_column=(case.target,))
     specs = fit_targets(study.metadata, config, study.table.sample_ids).specs
-    task = make_task(study, prepared.splits, specs[0], study.metadata, Columns(case.group))
+    task = target_data(study, prepared.splits, specs[0], study.metadata, Columns(case.group))
     return task, study.depth, study.seed
 
 
-def half_of(task: Task, seed: int) -> Task:
+def half_of(task: TargetData, seed: int) -> TargetData:
     """The samples of a random half of the groups, in five folds of whole groups."""
     assert task.samples is not None
     units = np.arange(len(task.truth)) if task.groups is None else task.groups

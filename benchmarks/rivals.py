@@ -31,7 +31,7 @@ from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines
 from aam.evaluate.predictions import TargetPredictions, read_predictions, target_predictions
 from aam.files.revision import code_commit
 from aam.options import not_none, read_config
-from aam.predict.baselines import Task, make_task
+from aam.predict.baselines import TargetData, target_data
 from aam.predict.held_out import judged_columns
 from aam.typing import Array, Floats
 from benchmarks.config import RivalsConfig
@@ -91,7 +91,7 @@ def make_lasso(classes: bool) -> Pipeline:
     return make_pipeline(LogShares(), classifier)
 
 
-def lasso_predictions(task: Task) -> Array:
+def lasso_predictions(task: TargetData) -> Array:
     """Held-out predictions of `make_lasso`, [N] or [N, K]."""
     counts = not_none(task.samples).counts.astype(np.float64).toarray()
     return task.out_of_fold(make_lasso(bool(task.labels)), counts)
@@ -124,7 +124,7 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def predictions_apart(name: str, task: Task, python: Path) -> Array | str:
+def predictions_apart(name: str, task: TargetData, python: Path) -> Array | str:
     """Held-out predictions of a program by the Python of its environment, [N] or [N, K], or why it
     failed.
     """
@@ -183,7 +183,7 @@ class Rival:
     studies: bool = False
     obstacle: str = ""
 
-    def reason_not_to_run(self, task: Task) -> str:
+    def reason_not_to_run(self, task: TargetData) -> str:
         """Why it does not run on a task; empty text if it does."""
         if self.studies and task.studies is None:
             return "it learns from several studies, and the run holds out no whole study"
@@ -228,7 +228,7 @@ def environment(name: str, folder: Path) -> Path | str:
     return rival.obstacle or Path(sys.executable)
 
 
-def rival_predictions(name: str, task: Task, python: Path | str) -> Array | str:
+def rival_predictions(name: str, task: TargetData, python: Path | str) -> Array | str:
     """Held-out predictions of a program, [N] or [N, K], or why there are none.
 
     `python` is the result of `environment`.
@@ -244,7 +244,7 @@ def rival_predictions(name: str, task: Task, python: Path | str) -> Array | str:
 # --- comparisons ----------------------------------------------------------------------------------
 
 
-def load_run(run: Path) -> tuple[Task, TargetPredictions]:
+def load_run(run: Path) -> tuple[TargetData, TargetPredictions]:
     """The task of a finished run of ``aam train``, and the held-out predictions of its target."""
     config = read_config(run / "run.json", FineTuneConfig())
     folds, table = load_folds(config), read_predictions(run / "predictions.tsv")
@@ -252,11 +252,11 @@ def load_run(run: Path) -> tuple[Task, TargetPredictions]:
         raise InputError(f"{run}: expected one target and samples that are held out")
     spec, metadata = table.specs[0], not_none(folds.study.metadata)
     columns = judged_columns(folds.config)
-    task = make_task(folds.study, folds.splits, spec, metadata, columns)
+    task = target_data(folds.study, folds.splits, spec, metadata, columns)
     return task, target_predictions(table, spec, metadata, columns)
 
 
-def in_rows_of(task: Task, predictions: TargetPredictions, predicted: Array) -> Array:
+def in_rows_of(task: TargetData, predictions: TargetPredictions, predicted: Array) -> Array:
     """Predictions of the samples of a task in the rows of `predictions`; NaN if there is none."""
     rows = pd.Index(not_none(task.samples).sample_ids).get_indexer(list(predictions.sample_ids))
     with_missing = np.concatenate([predicted, np.full_like(predicted[:1], np.nan)])

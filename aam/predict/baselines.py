@@ -31,7 +31,7 @@ from aam.evaluate.comparison import Baseline
 from aam.evaluate.predictions import Columns, PredictionTable, combined
 from aam.io.metadata import Metadata
 from aam.options import RuntimeConfig, not_none
-from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS
+from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, Blend
 from aam.predict.column_estimators import LevelMedian, LevelShares, Ordered
 from aam.predict.estimator import CountsEstimator, Samples
 from aam.predict.out_of_fold import Fold, Pairwise, folds_of, out_of_fold
@@ -42,7 +42,7 @@ from aam.typing import Array, Floats
 log = logging.getLogger("aam")
 
 # Members of a blend that are baselines when they predict alone.
-IN_BLEND = {MEMBERS[name].description: name for name in DEFAULT_MEMBERS}
+IN_BLEND = {member.description: name for name, member in MEMBERS.items()}
 
 BOOSTING, NEIGHBOURS = "gradient boosting", "nearest neighbours on UniFrac"
 
@@ -63,7 +63,7 @@ TREES = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TargetData:
     """Data of one target that baselines may use.
 
     Attributes
@@ -133,7 +133,7 @@ def _forest(classes: bool, **options: Any) -> BaseEstimator:
     return kind(TREES, **options)
 
 
-def _trivial_estimators(task: Task, seed: int) -> dict[str, tuple[BaseEstimator, Array]]:
+def _trivial_estimators(task: TargetData, seed: int) -> dict[str, tuple[BaseEstimator, Array]]:
     """Estimators that do not look at which ASVs a sample has, and what they read, by name."""
     classes = bool(task.labels)
     # Every branching looks at all of a few columns.
@@ -163,7 +163,7 @@ def _trivial_estimators(task: Task, seed: int) -> dict[str, tuple[BaseEstimator,
     return estimators
 
 
-def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
+def trivial_baselines(task: TargetData, seed: int = 0) -> tuple[Baseline, ...]:
     """Baselines that do not look at which ASVs a sample has.
 
     The median or majority class; covariates; sequencing depth and richness, together and each
@@ -254,7 +254,7 @@ def unifrac_distances(study: Study, samples: Samples, passes: int) -> Floats | N
 
 
 def strong_baselines(
-    task: Task, study: Study, passes: int, in_blend: Collection[str], target: str
+    task: TargetData, study: Study, passes: int, in_blend: Collection[str], target: str
 ) -> tuple[Baseline, ...]:
     """Held-out predictions of estimators that predict a target alone, except those `in_blend`."""
     samples, classes = not_none(task.samples), bool(task.labels)
@@ -299,16 +299,16 @@ def has_strong_baselines(study: Study, targets: int, folds: int) -> bool:
 # --- the baselines of a study -------------------------------------------------------------------
 
 
-def make_task(
+def target_data(
     study: Study, splits: Sequence[Split], spec: TargetSpec, metadata: Metadata, columns: Columns
-) -> Task:
+) -> TargetData:
     """Data of one target that baselines may use, from the samples with metadata."""
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows, covariates = study.rows(ids), covariate_matrix(metadata, columns, ids)
     levels = dict[str, Array]()
     for name in sorted(filter(None, {columns.group, columns.batch})):
         levels[name] = not_none(predictions.column_values(metadata, name, ids))
-    return Task(
+    return TargetData(
         truth=predictions.truth_of(metadata, spec, ids),
         labels=spec.labels,
         folds=folds_of(splits, ids),
@@ -336,11 +336,16 @@ def baselines_of(
 
     They are the trivial ones and, if asked for, the strong ones except those `in_blend`.
     """
-    task = make_task(study, splits, spec, metadata, columns)
+    task = target_data(study, splits, spec, metadata, columns)
     baselines = trivial_baselines(task, study.seed)
     if strong:
         baselines += strong_baselines(task, study, passes, in_blend, spec.name)
     return not_none(task.samples).sample_ids, baselines
+
+
+def _is_baseline(name: str, blend: Blend) -> bool:
+    """Whether a member of a blend is a baseline: a network only where others predict with it."""
+    return name in blend.members and (name in DEFAULT_MEMBERS or len(blend.members) > 1)
 
 
 def alone_in_blend(
@@ -363,7 +368,7 @@ def alone_in_blend(
             ]
         )
         for baseline, name in IN_BLEND.items()
-        if all(name in saved.members for saved in models)
+        if all(_is_baseline(name, saved.blend) for saved in models)
     }
 
 

@@ -13,7 +13,7 @@ from aam.data.splits import Split, fold_column
 from aam.data.targets import fit_targets
 from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.predictions import Columns, PredictionTable, joined, write_predictions
-from aam.predict.baselines import alone_in_blend, baselines_by_target, make_task
+from aam.predict.baselines import alone_in_blend, baselines_by_target, target_data
 from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS
 from aam.predict.folds import Folds
 from aam.predict.learning_curve import LearningCurve, learning_curve
@@ -62,6 +62,12 @@ class HeldOut:
         encoded = folds.encoded if config.targets.freeze_base else None
         inputs = saved, study, ids, config.runtime, PREDICTION_PASSES
         self._parts.append(predict_rows(*inputs, encoded=encoded, **place))
+
+    @property
+    def best_epochs(self) -> list[int]:
+        """The epoch of each network that was kept, in the order of the splits."""
+        epochs = (saved.notes.get("best_epoch") for saved in self._models.values())
+        return [epoch for epoch in epochs if epoch is not None]
 
     def judge(self) -> tuple[Evaluation, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
@@ -117,6 +123,6 @@ def learning_curves(
     members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
     for spec in fit_targets(metadata, config, ids).specs:
-        task = make_task(study, folds.splits, spec, metadata, columns)
+        task = target_data(study, folds.splits, spec, metadata, columns)
         curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
     return curves

@@ -22,7 +22,7 @@ from aam.evaluate.intervals import (
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
-from aam.predict.baselines import Task
+from aam.predict.baselines import TargetData
 from aam.predict.blend import DEFAULT_MEMBERS, Blend, make_blend
 from aam.predict.out_of_fold import Fold
 from aam.typing import Array, Floats, Rows
@@ -117,7 +117,7 @@ def _possible(limits: Interval, metric: str) -> Interval:
     return Interval(limits.value, float(low), float(high))
 
 
-def _drawn_groups(task: Task, train: Rows, share: float, seed: int, draw: int) -> Rows | None:
+def _drawn_groups(task: TargetData, train: Rows, share: float, seed: int, draw: int) -> Rows | None:
     """Training samples [n] of a share of the groups of a fold; None if these are too few.
 
     The smaller share of a draw is part of the larger one. Classes keep their shares if each group
@@ -140,7 +140,7 @@ def _drawn_groups(task: Task, train: Rows, share: float, seed: int, draw: int) -
     return rows if len(np.unique(task.truth[rows])) > 1 else None
 
 
-def _drawn_task(task: Task, share: float, seed: int, draw: int) -> Task | None:
+def _drawn_task(task: TargetData, share: float, seed: int, draw: int) -> TargetData | None:
     """The task with a share of the training groups of each fold."""
     folds, has_truth = [], task.truth >= 0 if task.labels else np.isfinite(task.truth)
     for train, test in task.folds:
@@ -151,7 +151,7 @@ def _drawn_task(task: Task, share: float, seed: int, draw: int) -> Task | None:
     return replace(task, folds=folds)
 
 
-def _held_out(task: Task, blend: Blend) -> TargetPredictions:
+def _held_out(task: TargetData, blend: Blend) -> TargetPredictions:
     """Predictions of the test samples that have a truth."""
     samples, fold = not_none(task.samples), np.full(len(task.truth), -1)
     for number, part in enumerate(task.folds):
@@ -163,7 +163,7 @@ def _held_out(task: Task, blend: Blend) -> TargetPredictions:
 
 
 def learning_curve(
-    task: Task,
+    task: TargetData,
     depth: int,
     seed: int,
     members: Sequence[str] = DEFAULT_MEMBERS,

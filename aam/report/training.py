@@ -65,6 +65,8 @@ class TrainingReport:
         task["targets"] = ", ".join(config.targets.metadata_column) or "none"
         if targets:
             task["models that predict together"] = in_words(config.targets.members)
+        if epochs := self.held_out.best_epochs:
+            task["chosen epochs of the network"] = ", ".join(map(str, epochs))
         return ReportData(
             title="aam train",
             task=task,

@@ -15,7 +15,7 @@ from aam.data.targets import TargetSpec
 from aam.evaluate.comparison import Baseline, compare_with_baselines
 from aam.evaluate.predictions import make_predictions, write_predictions
 from aam.options import RunConfig, to_dict
-from aam.predict.baselines import Task
+from aam.predict.baselines import TargetData
 from aam.predict.estimator import Samples
 from aam.predict.out_of_fold import Fold
 from benchmarks.config import RivalsConfig
@@ -39,7 +39,7 @@ from benchmarks.rivals import (
 ROWS, FEATURES = 60, 12
 
 
-def make_task(classes: int, studies: bool = False) -> Task:
+def make_task(classes: int, studies: bool = False) -> TargetData:
     """A target that the first feature gives away, in two folds; the last feature is rare."""
     random = np.random.default_rng(5)
     counts = random.integers(50, 90, (ROWS, FEATURES))
@@ -48,7 +48,7 @@ def make_task(classes: int, studies: bool = False) -> Task:
     counts[:, -1] = 0
     first, second = np.array_split(np.arange(ROWS), 2)
     names = np.repeat(["north", "south"], ROWS // 2)
-    return Task(
+    return TargetData(
         truth=truth if classes else truth * 3.5,
         labels=tuple("abcdefghijkl"[:classes]),
         folds=[Fold(first, second), Fold(second, first)],

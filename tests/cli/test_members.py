@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,25 @@ def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path)
     assert train(study, second, more, members, other) == 0
     name = "members.safetensors"
     assert (first / "model" / name).read_bytes() == (second / "model" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("members", "is_listed"), [("deep presence", True), ("deep", False), ("presence", False)]
+)
+def test_the_report_shows_the_error_of_each_member_and_the_chosen_epoch(
+    study: Path, tmp_path: Path, strong_baselines, members: str, is_listed: bool
+) -> None:
+    """Alone a network is the model itself, which is no baseline."""
+    run = tmp_path / "run"
+    assert train(study, run, "--metadata-column ph --test-size 0.3", members) == 0
+    target = json.loads((run / "metrics.json").read_text())["targets"]["ph"]
+    assert ("network" in target["baselines"]) == is_listed
+    epochs = "chosen epochs of the network" in (run / "report.html").read_text()
+    assert epochs == ("deep" in members)
+    if is_listed:
+        mean = read_predictions(run / "predictions.tsv").predicted("ph")
+        assert target["baselines"]["network"]["mae"] != target["metrics"]["mae"]["value"]
+        assert np.isfinite(mean).all()
 
 
 def test_a_network_that_has_no_part_encodes_no_asv(

@@ -20,7 +20,7 @@ from aam.predict import baselines
 from aam.predict.baselines import (
     FIELD_DEFAULT,
     NEIGHBOURS,
-    Task,
+    TargetData,
     baselines_by_target,
     baselines_of,
     make_baselines,
@@ -35,9 +35,9 @@ def folds_of(fold: np.ndarray) -> tuple[Fold, ...]:
     return tuple(Fold(*map(np.flatnonzero, (fold != one, fold == one))) for one in np.unique(fold))
 
 
-def numeric_task(samples: int = 60, seed: int = 0) -> Task:
+def numeric_task(samples: int = 60, seed: int = 0) -> TargetData:
     draw = np.random.default_rng(seed)
-    return Task(
+    return TargetData(
         truth=draw.normal(size=samples),
         labels=(),
         folds=folds_of(np.arange(samples) % 3),
@@ -47,13 +47,13 @@ def numeric_task(samples: int = 60, seed: int = 0) -> Task:
     )
 
 
-def class_task(samples: int = 60, number: int = 3, seed: int = 0) -> Task:
+def class_task(samples: int = 60, number: int = 3, seed: int = 0) -> TargetData:
     task = numeric_task(samples, seed)
     draw = np.random.default_rng(seed)
     return replace(task, truth=draw.integers(number, size=samples), labels=tuple("abcdef"[:number]))
 
 
-def flat(task: Task) -> Task:
+def flat(task: TargetData) -> TargetData:
     """A task whose samples have one depth and richness, of which no forest is made."""
     return replace(task, depth=np.full(60, 1000), richness=np.full(60, 50))
 
@@ -84,7 +84,7 @@ def test_guesses_are_those_of_the_training_side():
 @pytest.mark.parametrize(
     "task", [numeric_task(), class_task(), class_task(number=2)], ids=["numeric", "3", "2"]
 )
-def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
+def test_no_baseline_sees_the_truth_of_what_it_predicts(task: TargetData):
     """Other truths on the held-out side change none of its predictions."""
     fold = task.folds[0]
     one = replace(task, folds=(fold,))

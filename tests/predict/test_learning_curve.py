@@ -8,7 +8,7 @@ import pytest
 
 import aam
 from aam.errors import InputError
-from aam.predict.baselines import Task
+from aam.predict.baselines import TargetData
 from aam.predict.learning_curve import LearningCurve, _drawn_groups, fit_power_laws
 from aam.predict.out_of_fold import Fold
 from tests.refusals import refusal
@@ -58,10 +58,10 @@ def test_no_limit_is_beyond_what_a_metric_can_be():
 def test_groups_are_drawn_whole_nested_and_with_their_classes():
     groups = np.repeat(np.arange(30), 4)
     everyone = np.arange(120)
-    task = Task(
+    task = TargetData(
         (groups % 3 == 0).astype(np.int64), ("a", "b"), [Fold(everyone, everyone)], *[groups] * 2
     )
-    task = Task(task.truth, task.labels, task.folds, groups, groups, groups=groups)
+    task = TargetData(task.truth, task.labels, task.folds, groups, groups, groups=groups)
     small, large = (_drawn_groups(task, np.arange(120), share, 0, 0) for share in (0.35, 0.7))
     assert set(small) < set(large)
     assert len(small) == 4 * (round(0.35 * 20) + round(0.35 * 10))
