@@ -228,8 +228,8 @@ def _of_split(study: Study, split: Split | None) -> Study:
     """
     if split is None:
         return study
-    known = set(study.table.sample_ids)
-    if ids := [name for name in sorted(split.sample_ids) if name in known]:
+    divided = set(split.sample_ids)
+    if ids := [name for name in study.table.sample_ids if name in divided]:
         return study.at(ids)
     fault = f"none of its {len(split.sample_ids)} samples is in the table"
     raise InputError(problem("--split", fault, remedy="give the split.tsv of this table"))
