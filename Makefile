@@ -151,7 +151,7 @@ oci-rocm: ## the same image as an OCI archive, with Buildah or Podman (also oci-
 oci-rocm oci-cuda oci-cpu:
 	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --snapshot "$(SNAPSHOT)"
 
-release: setup ## check version, changelog and metadata, build wheels (the plugin too), sdist and pages, run the demo from the wheel (ARGS=--draft)
+release: setup ## check version, changelog and metadata, build wheels, sdist, pages and their digests, run the demo from the wheel (ARGS=--draft)
 	$(ENV) -c "import twine, furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[release,docs]"
 	$(ENV) containers/build release $(ARGS)
 

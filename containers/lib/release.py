@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -14,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 from aam.errors import shown
-from aam.files.atomic import atomic_file
+from aam.files.atomic import atomic_file, file_digest
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import FailedError, raise_if_any
-from containers.lib.files import CONTAINERS, ROOT, changed_files, commit_time, revision
+from containers.lib.files import CONTAINERS, ROOT, changed_files, commit_time, revision, write_text
 from containers.lib.image_tests import copy_sources
 from containers.lib.wheels import build_wheel, version, wheel_path
 
@@ -96,11 +95,12 @@ def make_pages(folder: Path) -> Path:
     return Path(shutil.make_archive(str(folder / name), "zip", folder / "pages"))
 
 
-def megabytes(path: Path) -> str:
-    """Return the size of a file, or of all files in a folder."""
-    found = [path] if path.is_file() else path.rglob("*")
-    files = [file for file in found if file.is_file() and not file.is_symlink()]
-    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
+def write_digests(paths: list[Path]) -> Path:
+    """Write the SHA-256 of files next to them, in the form that `sha256sum --check` reads."""
+    lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(paths)]
+    sums = paths[0].with_name("SHA256SUMS")
+    write_text(sums, "".join(lines))
+    return sums
 
 
 def release(draft: bool) -> None:
@@ -131,19 +131,15 @@ def release(draft: bool) -> None:
         lock = CONTAINERS / "lock" / "runtime.txt"
         run("the environment", [*make, str(lock), "--wheel", str(wheel)], folder)
         aam = environment / "bin" / "aam"
-        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         run("aam --help", [str(aam), "--help"], folder)
-        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - seconds
         demo = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"]
         run("the demo", demo, folder)
-        torch = next(environment.glob("lib/*/site-packages/torch"))
-        sizes = {"wheel": wheel, "sdist": sdist, "pages": pages}
-        sizes |= {"environment": environment, "torch in it": torch}
-        print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
-        print(f"aam --help: {seconds:.2f} s of processor time")
+        written = []
         for path in (sdist, wheel, *plugins, pages):
-            with atomic_file(wheel_path().with_name(path.name)) as temporary:
+            written.append(wheel_path().with_name(path.name))
+            with atomic_file(written[-1]) as temporary:
                 shutil.copyfile(path, temporary)
+    sums = write_digests(written)
+    print(f"{sums}: the digests of {len(written)} files; sign it: gpg --armor --detach-sign {sums}")
     if not problems:
-        tag = f"git tag -a v{version()} -m 'aam {version()}' {revision()[0]}"
-        print(f"in {wheel_path().parent}; its tag: {tag}")
+        print(f"git tag -s v{version()} -m 'aam {version()}' {revision()[0]}")

@@ -137,6 +137,15 @@ def test_a_release_is_refused_with_all_its_problems(tmp_path):
     assert absent(problems, "CITATION.cff: states the versions ['0.0.9']", dated) == []
 
 
+def test_the_digests_of_a_release_are_those_that_sha256sum_checks(tmp_path):
+    paths = [tmp_path / name for name in ("b.whl", "a.tar.gz")]
+    for path in paths:
+        path.write_text(path.name)
+    sums = release.write_digests(paths)
+    run_program("sha256sum", "--check", "--strict", sums.name, cwd=tmp_path)
+    assert [line.split()[1] for line in sums.read_text().splitlines()] == ["a.tar.gz", "b.whl"]
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git is installed, as in an image")
 def test_files_that_differ_from_the_commit_are_named(tmp_path):
     for name in (*release.STATED, "CHANGELOG.md"):
