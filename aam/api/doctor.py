@@ -47,6 +47,9 @@ STEPS, LOSS_TOLERANCE = 10, 1e-3
 # The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
 TESTED_TORCH = ("2.7.1", "2.13")
 
+# It fails on reductions of masks, which attention by math has; 3.2 and later do not (docs/rocm.md).
+FAULTY_TRITON = "3.1"
+
 DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
 NO_GPU = f"check the driver, {DEVICES} and torch's build"
 
@@ -85,6 +88,12 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
             f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED_TORCH)}"
         )
         yield Finding("note", problem, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
+    triton = facts["torch"].get("triton") or ""
+    if platform.vendor == "AMD" and triton.split(".")[:2] == FAULTY_TRITON.split("."):
+        problem = f"Triton {triton} compiles no boolean reductions (int1, int8) for AMD GPUs"
+        yield Finding(
+            "note", problem, "take that of PyTorch: pip install pytorch-triton-rocm==3.3.1"
+        )
     # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
     pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
     moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
