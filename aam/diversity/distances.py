@@ -155,6 +155,8 @@ def jaccard(values: sparse.csr_matrix) -> Floats:
 
 
 TILE = 512
+# Samples of a tile on the diagonal that are compared with those from themselves on.
+STRIP = 128
 # Tiles of each thread that are made before the first of them is taken.
 AHEAD = 16
 
@@ -213,18 +215,26 @@ def unifrac_tiles(
     """
     branches, by_tip = unifrac.on_tree(phylogeny, tips, counts, options.root_length)
     single = options.metric == "unifrac" and not options.double
-    layout = unifrac.make_layout(branches, unifrac.common_branches(branches, by_tip), single)
+    common, shares = unifrac.branch_shares(branches, by_tip)
+    metric = unifrac.metric_of(options)
+    is_weighted = isinstance(metric, unifrac.Weighted)
+    layout = unifrac.make_layout(branches, common, shares if is_weighted else None, single)
     size, cached_blocks = _sizes(max(len(layout.length), 1), options, memory_limit, threads)
     real = np.float64 if options.double else np.float32
     blocks = blocks_of(by_tip.shape[0], size)
 
     @functools.lru_cache(cached_blocks)
     def read(block: int) -> Input:
-        return unifrac.metric_of(options).read(layout, by_tip[blocks[block]], real)
+        return metric.read(layout, by_tip[blocks[block]], real)
 
     def tile(pair: tuple[int, int]) -> Tile:
         i, j = pair
-        distances: DenseMatrix = unifrac.between(layout, read(i), read(j), options, multiply)
+        distances = np.zeros((len(read(i).height), len(read(j).height)))
+        # Of a tile on the diagonal most of the part below it is left out.
+        for rows in blocks_of(len(distances), STRIP) if i == j else [slice(None)]:
+            columns = slice(rows.start, None)
+            sides = read(i).of(rows), read(j).of(columns)
+            distances[rows, columns] = unifrac.between(layout, *sides, options, multiply)
         if i == j:
             mirror(distances)
         return blocks[i], blocks[j], distances if options.double else distances.astype(np.float32)
