@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nox
@@ -218,6 +219,73 @@ def audit(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Compare the speed of aam with other programs on the device of this machine."""
     session.run(environment(session), "-m", "benchmarks", "speed", *session.posargs, external=True)
+
+
+# --- kernels of a GPU that is not there ----------------------------------------------------------
+
+KERNELS = "tests/kernels"
+# The PyTorch of the ROCm image, its Triton, and that of PyTorch 2.5 with what it says of
+# `int1.py` (tickets COS-8.1 and COS-9.2).
+KERNEL_TORCH, TRITON = "torch==2.7.1", "triton==3.3.1"
+FAULTY_TRITON, FAULT = "triton==3.1.0", "<[1, 2], int1> but is re-assigned to <[1, 2], int8>"
+LINKERS = ("ld.lld-19", "/opt/rocm/llvm/bin/ld.lld")
+
+
+def linker_of_kernels(session: nox.Session) -> dict[str, str]:
+    """Return the variable that names LLVM's linker, which root on Debian installs (28 MB)."""
+    places = [os.environ.get("TRITON_HIP_LLD_PATH", ""), *LINKERS]
+    found = next((path for place in places if (path := shutil.which(place))), None)
+    if found is None and shutil.which("apt-get") and os.getuid() == 0:
+        command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "lld-19"]
+        session.run("apt-get", "update", "-qq", external=True)
+        session.run(*command, external=True, env={"DEBIAN_FRONTEND": "noninteractive"})
+        found = shutil.which(LINKERS[0])
+    if found is None:
+        session.error(
+            "no linker for kernels: install LLVM's ld.lld 19 (apt-get install lld-19), or let "
+            "TRITON_HIP_LLD_PATH name one"
+        )
+    return {"TRITON_HIP_LLD_PATH": found}
+
+
+def check_control(session: nox.Session, linker: dict[str, str]) -> None:
+    """Check that the Triton of PyTorch 2.5 fails on `int1.py` with the message of the tickets."""
+    with tempfile.TemporaryDirectory() as folder:
+        session.install("--no-deps", "--target", folder, FAULTY_TRITON, "filelock")
+        command = ["python", f"{KERNELS}/build.py", f"{KERNELS}/int1.py"]
+        variables = {**linker, "PYTHONPATH": folder}
+        printed = session.run(*command, env=variables, success_codes=[1], silent=True)
+    if FAULT not in str(printed):
+        session.error(f"{FAULTY_TRITON} does not say {FAULT!r}:\n{printed}")
+
+
+@nox.session
+def kernels(session: nox.Session) -> None:
+    """Compile the kernels of the default network's pretraining step for gfx942, without a GPU.
+
+    ``-- --arch gfx90a`` takes another architecture. It downloads 0.4 GB.
+    """
+    linker = linker_of_kernels(session)
+    check_control(session, linker)
+    session.install(TRITON)
+    for module in ("int1", "pretraining"):
+        command = ["python", f"{KERNELS}/build.py", f"{KERNELS}/{module}.py"]
+        session.run(*command, *session.posargs, env=linker)
+
+
+@nox.session
+def kernels_all(session: nox.Session) -> None:
+    """Write and compile the kernels of two tasks, networks and architectures: half an hour, 6 GB.
+
+    ``-- --write`` keeps the kernels that `kernels` compiles, and records the numbers of the pages.
+    """
+    linker = linker_of_kernels(session)
+    session.install(KERNEL_TORCH, "--editable", ".")
+    folder = session.create_tmp()
+    command = ["python", f"{KERNELS}/all_steps.py", folder]
+    session.run(*command, *session.posargs, env=linker)
+    if "--write" in session.posargs:
+        session.run("python", "docs/pages.py")
 
 
 # --- SLURM -------------------------------------------------------------------------------------
