@@ -35,7 +35,8 @@ OF_INDUCTOR = "torch._inductor.runtime.triton_helpers"
 def program(name: str, *words: str | Path) -> tuple[str, int]:
     """Run a program of this folder; return what it prints, and its status."""
     command = [sys.executable, str(HERE / name), *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Inductor joins masks in the order of a set.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     return done.stdout, done.returncode
 

@@ -87,8 +87,8 @@ def test_math_attention_has_boolean_reductions(kept):
 
 
 def test_the_session_takes_the_versions_of_the_image():
-    pins = (ROOT / "containers" / "pins.toml").read_text()
+    lock = (ROOT / "containers" / "lock" / "rocm.txt").read_text()
     session = (ROOT / "noxfile.py").read_text()
-    (torch,) = set(re.findall(r'"torch==([\d.]+)\+rocm', pins))
-    (triton,) = set(re.findall(r'"pytorch-triton-rocm==([\d.]+)"', pins))
+    (torch,) = re.findall(r"(?m)^torch==([\d.]+)\+rocm", lock)
+    (triton,) = re.findall(r"(?m)^pytorch-triton-rocm==([\d.]+)", lock)
     assert f'KERNEL_TORCH, TRITON = "torch=={torch}", "triton=={triton}"' in session
