@@ -87,8 +87,8 @@ def compiled(kernel: Any, variant: dict[str, int], arch: str) -> Any:
     from triton.compiler import ASTSource
 
     function, signature, names = kernel.function, kernel.signature, kernel.function.arg_names
-    # Sizes of blocks are in capitals.
-    sizes = {name: value for name, value in variant.items() if name.isupper()}
+    # Sizes of blocks, and sizes that are 1; the rest are options of the compiler.
+    sizes = {name: value for name, value in variant.items() if name in names}
     options = {name: value for name, value in variant.items() if name not in sizes}
     target = GPUTarget("hip", arch, 64)
     if triton.__version__ < "3.2":

@@ -70,30 +70,30 @@ def triton_red_fused_add_embedding_native_layer_norm_native_layer_norm_backward_
         roffset = r0_offset
         rindex = r0_index
         r0_1 = r0_index
-        tmp35 = tl.load(in_ptr2 + (r0_1 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp35 = tl.load(in_ptr2 + (r0_1 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp1 = tl.full([XBLOCK, R0_BLOCK], 35, tl.int32)
         tmp2 = tmp0 + tmp1
         tmp3 = tmp0 < 0
         tmp4 = tl.where(tmp3, tmp2, tmp0)
         tl.device_assert(((0 <= tmp4) & (tmp4 < 35)) | ~(xmask), "index out of bounds: 0 <= tmp4 < 35")
-        tmp6 = tl.load(in_ptr1 + (tmp4 + 35*r0_1), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp6 = tl.load(in_ptr1 + (tmp4 + 35*r0_1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp8 = tmp7 + tmp1
         tmp9 = tmp7 < 0
         tmp10 = tl.where(tmp9, tmp8, tmp7)
         tl.device_assert(((0 <= tmp10) & (tmp10 < 35)) | ~(xmask), "index out of bounds: 0 <= tmp10 < 35")
-        tmp12 = tl.load(in_ptr1 + (tmp10 + 35*r0_1), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp12 = tl.load(in_ptr1 + (tmp10 + 35*r0_1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp13 = tmp6 + tmp12
         tmp15 = tmp14 + tmp1
         tmp16 = tmp14 < 0
         tmp17 = tl.where(tmp16, tmp15, tmp14)
         tl.device_assert(((0 <= tmp17) & (tmp17 < 35)) | ~(xmask), "index out of bounds: 0 <= tmp17 < 35")
-        tmp19 = tl.load(in_ptr1 + (tmp17 + 35*r0_1), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp19 = tl.load(in_ptr1 + (tmp17 + 35*r0_1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp20 = tmp13 + tmp19
         tmp22 = tmp21 + tmp1
         tmp23 = tmp21 < 0
         tmp24 = tl.where(tmp23, tmp22, tmp21)
         tl.device_assert(((0 <= tmp24) & (tmp24 < 35)) | ~(xmask), "index out of bounds: 0 <= tmp24 < 35")
-        tmp26 = tl.load(in_ptr1 + (tmp24 + 35*r0_1), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp26 = tl.load(in_ptr1 + (tmp24 + 35*r0_1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp27 = tmp20 + tmp26
         tmp29 = tmp28 + tmp1
         tmp30 = tmp28 < 0
@@ -109,7 +109,7 @@ def triton_red_fused_add_embedding_native_layer_norm_native_layer_norm_backward_
         tmp38_mean = tl.where(r0_mask & xmask, tmp38_mean_next, tmp38_mean)
         tmp38_m2 = tl.where(r0_mask & xmask, tmp38_m2_next, tmp38_m2)
         tmp38_weight = tl.where(r0_mask & xmask, tmp38_weight_next, tmp38_weight)
-        tl.store(out_ptr0 + (r0_1 + 96*x0), tmp34, r0_mask & xmask)
+        tl.store(out_ptr0 + (r0_1 + 96*x0), tmp34, xmask & r0_mask)
     tmp41, tmp42, tmp43 = triton_helpers.welford(tmp38_mean, tmp38_m2, tmp38_weight, 1)
     tmp38 = tmp41[:, None]
     tmp39 = tmp42[:, None]
@@ -120,8 +120,8 @@ def triton_red_fused_add_embedding_native_layer_norm_native_layer_norm_backward_
         roffset = r0_offset
         rindex = r0_index
         r0_1 = r0_index
-        tmp44 = tl.load(out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
-        tmp45 = tl.load(in_ptr2 + (r0_1 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp44 = tl.load(out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
+        tmp45 = tl.load(in_ptr2 + (r0_1 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp54 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
         tmp56 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
         tmp46 = tmp44 + tmp45
@@ -134,8 +134,8 @@ def triton_red_fused_add_embedding_native_layer_norm_native_layer_norm_backward_
         tmp53 = tmp47 * tmp52
         tmp55 = tmp53 * tmp54
         tmp57 = tmp55 + tmp56
-        tl.store(out_ptr3 + (r0_1 + 96*x0), tmp53, r0_mask & xmask)
-        tl.store(out_ptr4 + (r0_1 + 96*x0), tmp57, r0_mask & xmask)
+        tl.store(out_ptr3 + (r0_1 + 96*x0), tmp53, xmask & r0_mask)
+        tl.store(out_ptr4 + (r0_1 + 96*x0), tmp57, xmask & r0_mask)
     tmp58 = 96.0
     tmp59 = (tmp39 / tmp58)
     tmp60 = 1e-05
@@ -221,7 +221,7 @@ def triton_per_fused__safe_softmax_4(in_ptr0, out_ptr3, xnumel, r0_numel, XBLOCK
     x0 = xindex
     x2 = (xindex % 120)
     x3 = xindex // 120
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 30*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 30*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.broadcast_to(tmp1, [XBLOCK, R0_BLOCK])
     tmp5 = tl.where(r0_mask & xmask, tmp3, float("-inf"))
@@ -334,9 +334,9 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_8(in_ptr0,
     r0_2 = r0_index
     x3 = xindex
     x0 = (xindex % 30)
-    tmp0 = tl.load(in_ptr0 + (r0_2 + 96*x3), xmask & r0_mask, other=0.0)
-    tmp1 = tl.load(in_ptr1 + (r0_2 + 96*x0), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp3 = tl.load(in_ptr2 + (r0_2 + 96*x3), xmask & r0_mask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_2 + 96*x3), r0_mask & xmask, other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_2 + 96*x0), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp3 = tl.load(in_ptr2 + (r0_2 + 96*x3), r0_mask & xmask, other=0.0)
     tmp4 = tl.load(in_ptr3 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp30 = tl.load(in_ptr4 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp32 = tl.load(in_ptr5 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -367,8 +367,8 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_8(in_ptr0,
     tmp33 = tmp31 + tmp32
     tmp34 = 0.010416666666666666
     tmp35 = tmp28 * tmp34
-    tl.store(out_ptr2 + (r0_2 + 96*x3), tmp29, xmask & r0_mask)
-    tl.store(out_ptr3 + (r0_2 + 96*x3), tmp33, xmask & r0_mask)
+    tl.store(out_ptr2 + (r0_2 + 96*x3), tmp29, r0_mask & xmask)
+    tl.store(out_ptr3 + (r0_2 + 96*x3), tmp33, r0_mask & xmask)
     tl.store(out_ptr4 + (x3), tmp35, xmask)
 
 
@@ -427,11 +427,11 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_10(in_out_
     r0_2 = r0_index
     x3 = xindex
     x0 = (xindex % 30)
-    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 96*x3), xmask & r0_mask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_2 + 96*x0), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp3 = tl.load(in_ptr1 + (r0_2 + 96*x3), xmask & r0_mask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 96*x3), r0_mask & xmask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_2 + 96*x0), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp3 = tl.load(in_ptr1 + (r0_2 + 96*x3), r0_mask & xmask, other=0.0)
     tmp4 = tl.load(in_ptr2 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp7 = tl.load(in_ptr3 + (r0_2 + 96*x3), xmask & r0_mask, other=0.0)
+    tmp7 = tl.load(in_ptr3 + (r0_2 + 96*x3), r0_mask & xmask, other=0.0)
     tmp8 = tl.load(in_ptr4 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp34 = tl.load(in_ptr5 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp36 = tl.load(in_ptr6 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -464,9 +464,9 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_10(in_out_
     tmp37 = tmp35 + tmp36
     tmp38 = 0.010416666666666666
     tmp39 = tmp32 * tmp38
-    tl.store(in_out_ptr0 + (r0_2 + 96*x3), tmp10, xmask & r0_mask)
-    tl.store(out_ptr2 + (r0_2 + 96*x3), tmp33, xmask & r0_mask)
-    tl.store(out_ptr3 + (r0_2 + 96*x3), tmp37, xmask & r0_mask)
+    tl.store(in_out_ptr0 + (r0_2 + 96*x3), tmp10, r0_mask & xmask)
+    tl.store(out_ptr2 + (r0_2 + 96*x3), tmp33, r0_mask & xmask)
+    tl.store(out_ptr3 + (r0_2 + 96*x3), tmp37, r0_mask & xmask)
     tl.store(out_ptr4 + (x3), tmp39, xmask)
 
 
@@ -494,8 +494,8 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_11(in_ptr0
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr1 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp2 = tl.load(in_ptr2 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp28 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp30 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -525,8 +525,8 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_11(in_ptr0
     tmp31 = tmp29 + tmp30
     tmp32 = 0.010416666666666666
     tmp33 = tmp26 * tmp32
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp27, r0_mask & xmask)
-    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp31, r0_mask & xmask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp27, xmask & r0_mask)
+    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp31, xmask & r0_mask)
     tl.store(out_ptr4 + (x0), tmp33, xmask)
 
 
@@ -554,10 +554,10 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_12(in_out_
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp2 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp5 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp5 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp6 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp32 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp34 = tl.load(in_ptr5 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -589,8 +589,8 @@ def triton_per_fused_add_native_layer_norm_native_layer_norm_backward_12(in_out_
     tmp35 = tmp33 + tmp34
     tmp36 = 0.010416666666666666
     tmp37 = tmp30 * tmp36
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp31, r0_mask & xmask)
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp35, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp31, xmask & r0_mask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp35, xmask & r0_mask)
     tl.store(out_ptr3 + (x0), tmp37, xmask)
 
 
@@ -809,7 +809,7 @@ def triton_per_fused_add_addmm_embedding_native_layer_norm_native_layer_norm_bac
     x0 = xindex
     r0_1 = r0_index
     tmp0 = tl.load(in_ptr0 + (x0), xmask, eviction_policy='evict_last')
-    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp8 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp34 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp36 = tl.load(in_ptr5 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -818,7 +818,7 @@ def triton_per_fused_add_addmm_embedding_native_layer_norm_native_layer_norm_bac
     tmp3 = tmp0 < 0
     tmp4 = tl.where(tmp3, tmp2, tmp0)
     tl.device_assert(((0 <= tmp4) & (tmp4 < 896)) | ~(xmask), "index out of bounds: 0 <= tmp4 < 896")
-    tmp6 = tl.load(in_ptr1 + (r0_1 + 96*tmp4), r0_mask & xmask, other=0.0)
+    tmp6 = tl.load(in_ptr1 + (r0_1 + 96*tmp4), xmask & r0_mask, other=0.0)
     tmp9 = tmp7 + tmp8
     tmp10 = tmp6 + tmp9
     tmp11 = tl.broadcast_to(tmp10, [XBLOCK, R0_BLOCK])
@@ -845,8 +845,8 @@ def triton_per_fused_add_addmm_embedding_native_layer_norm_native_layer_norm_bac
     tmp37 = tmp35 + tmp36
     tmp38 = 0.010416666666666666
     tmp39 = tmp32 * tmp38
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp33, r0_mask & xmask)
-    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp37, r0_mask & xmask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp33, xmask & r0_mask)
+    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp37, xmask & r0_mask)
     tl.store(out_ptr4 + (x0), tmp39, xmask)
 
 
@@ -923,7 +923,7 @@ def triton_per_fused__safe_softmax_add_scalar_tensor_where_21(in_out_ptr0, in_pt
     r0_2 = r0_index
     x3 = xindex
     x1 = xindex // 320
-    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 80*x3), xmask & r0_mask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 80*x3), r0_mask & xmask, other=0.0)
     tmp1 = tl.load(in_ptr0 + (3200 + r0_2 + 80*x1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
     tmp2 = 0.0
     tmp3 = tmp1 > tmp2
@@ -951,7 +951,7 @@ def triton_per_fused__safe_softmax_add_scalar_tensor_where_21(in_out_ptr0, in_pt
     tmp29 = tl_math.exp(tmp28)
     tmp30 = (tmp29 / tmp18)
     tmp31 = tl.where(tmp27, tmp2, tmp30)
-    tl.store(in_out_ptr0 + (r0_2 + 80*x3), tmp31, xmask & r0_mask)
+    tl.store(in_out_ptr0 + (r0_2 + 80*x3), tmp31, r0_mask & xmask)
 
 
 @kernel(
@@ -1048,7 +1048,7 @@ def triton_per_fused__safe_softmax_add_scalar_tensor_where_25(in_out_ptr0, in_pt
     r0_2 = r0_index
     x3 = xindex
     x1 = xindex // 224
-    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 56*x3), xmask & r0_mask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 56*x3), r0_mask & xmask, other=0.0)
     tmp1 = tl.load(in_ptr0 + (4480 + r0_2 + 56*x1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
     tmp2 = 0.0
     tmp3 = tmp1 > tmp2
@@ -1076,7 +1076,7 @@ def triton_per_fused__safe_softmax_add_scalar_tensor_where_25(in_out_ptr0, in_pt
     tmp29 = tl_math.exp(tmp28)
     tmp30 = (tmp29 / tmp18)
     tmp31 = tl.where(tmp27, tmp2, tmp30)
-    tl.store(in_out_ptr0 + (r0_2 + 56*x3), tmp31, xmask & r0_mask)
+    tl.store(in_out_ptr0 + (r0_2 + 56*x3), tmp31, r0_mask & xmask)
 
 
 @kernel(
@@ -1171,7 +1171,7 @@ def triton_per_fused__safe_softmax_add_scalar_tensor_where_29(in_out_ptr0, in_pt
     r0_2 = r0_index
     x3 = xindex
     x1 = xindex // 544
-    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 136*x3), xmask & r0_mask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_2 + 136*x3), r0_mask & xmask, other=0.0)
     tmp1 = tl.load(in_ptr0 + (1568 + r0_2 + 136*x1), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
     tmp2 = 0.0
     tmp3 = tmp1 > tmp2
@@ -1199,7 +1199,7 @@ def triton_per_fused__safe_softmax_add_scalar_tensor_where_29(in_out_ptr0, in_pt
     tmp29 = tl_math.exp(tmp28)
     tmp30 = (tmp29 / tmp18)
     tmp31 = tl.where(tmp27, tmp2, tmp30)
-    tl.store(in_out_ptr0 + (r0_2 + 136*x3), tmp31, xmask & r0_mask)
+    tl.store(in_out_ptr0 + (r0_2 + 136*x3), tmp31, r0_mask & xmask)
 
 
 @kernel(
@@ -1418,9 +1418,9 @@ def triton_per_fused_add_addmm_embedding_native_layer_norm_native_layer_norm_bac
     x0 = xindex
     r0_1 = r0_index
     tmp0 = tl.load(in_ptr0 + (x0), xmask, eviction_policy='evict_last')
-    tmp7 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp8 = tl.load(in_ptr2 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp11 = tl.load(in_ptr3 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp11 = tl.load(in_ptr3 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp12 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp38 = tl.load(in_ptr5 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp40 = tl.load(in_ptr6 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -1429,7 +1429,7 @@ def triton_per_fused_add_addmm_embedding_native_layer_norm_native_layer_norm_bac
     tmp3 = tmp0 < 0
     tmp4 = tl.where(tmp3, tmp2, tmp0)
     tl.device_assert(((0 <= tmp4) & (tmp4 < 896)) | ~(xmask), "index out of bounds: 0 <= tmp4 < 896")
-    tmp6 = tl.load(in_ptr1 + (r0_1 + 96*tmp4), r0_mask & xmask, other=0.0)
+    tmp6 = tl.load(in_ptr1 + (r0_1 + 96*tmp4), xmask & r0_mask, other=0.0)
     tmp9 = tmp7 + tmp8
     tmp10 = tmp6 + tmp9
     tmp13 = tmp11 + tmp12
@@ -1458,9 +1458,9 @@ def triton_per_fused_add_addmm_embedding_native_layer_norm_native_layer_norm_bac
     tmp41 = tmp39 + tmp40
     tmp42 = 0.010416666666666666
     tmp43 = tmp36 * tmp42
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp14, r0_mask & xmask)
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp37, r0_mask & xmask)
-    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp41, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp14, xmask & r0_mask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp37, xmask & r0_mask)
+    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp41, xmask & r0_mask)
     tl.store(out_ptr4 + (x0), tmp43, xmask)
 
 
@@ -1518,8 +1518,8 @@ def triton_per_fused_add_addmm_native_layer_norm_native_layer_norm_backward_38(i
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr1 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp2 = tl.load(in_ptr2 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp28 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp30 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -1549,8 +1549,8 @@ def triton_per_fused_add_addmm_native_layer_norm_native_layer_norm_backward_38(i
     tmp31 = tmp29 + tmp30
     tmp32 = 0.010416666666666666
     tmp33 = tmp26 * tmp32
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp27, r0_mask & xmask)
-    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp31, r0_mask & xmask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp27, xmask & r0_mask)
+    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp31, xmask & r0_mask)
     tl.store(out_ptr4 + (x0), tmp33, xmask)
 
 
@@ -1578,10 +1578,10 @@ def triton_per_fused_add_addmm_native_layer_norm_native_layer_norm_backward_39(i
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp2 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp5 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp5 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp6 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp32 = tl.load(in_ptr4 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp34 = tl.load(in_ptr5 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -1613,9 +1613,9 @@ def triton_per_fused_add_addmm_native_layer_norm_native_layer_norm_backward_39(i
     tmp35 = tmp33 + tmp34
     tmp36 = 0.010416666666666666
     tmp37 = tmp30 * tmp36
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp8, r0_mask & xmask)
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp31, r0_mask & xmask)
-    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp35, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp8, xmask & r0_mask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp31, xmask & r0_mask)
+    tl.store(out_ptr3 + (r0_1 + 96*x0), tmp35, xmask & r0_mask)
     tl.store(out_ptr4 + (x0), tmp37, xmask)
 
 
@@ -1643,8 +1643,8 @@ def triton_per_fused_add_addmm_native_layer_norm_native_layer_norm_backward_40(i
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp2 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp28 = tl.load(in_ptr2 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
     tmp30 = tl.load(in_ptr3 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
@@ -1695,10 +1695,10 @@ def triton_per_fused_add_addmm_native_layer_norm_native_layer_norm_backward_40(i
     tmp55 = 0.010416666666666666
     tmp56 = tmp49 * tmp55
     tmp57 = tmp26 * tmp55
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp27, r0_mask & xmask)
-    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp31, r0_mask & xmask)
-    tl.store(out_ptr5 + (r0_1 + 96*x0), tmp50, r0_mask & xmask)
-    tl.store(out_ptr6 + (r0_1 + 96*x0), tmp54, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp27, xmask & r0_mask)
+    tl.store(out_ptr2 + (r0_1 + 96*x0), tmp31, xmask & r0_mask)
+    tl.store(out_ptr5 + (r0_1 + 96*x0), tmp50, xmask & r0_mask)
+    tl.store(out_ptr6 + (r0_1 + 96*x0), tmp54, xmask & r0_mask)
     tl.store(out_ptr7 + (x0), tmp56, xmask)
     tl.store(out_ptr8 + (x0), tmp57, xmask)
 
@@ -1802,8 +1802,8 @@ def triton_red_fused_bitwise_not_masked_fill_43(in_ptr0, in_ptr1, in_ptr2, out_p
         roffset = r0_offset
         rindex = r0_index
         r0_3 = r0_index
-        tmp0 = tl.load(in_ptr0 + (r0_3 + 98*x4), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-        tmp4 = tl.load(in_ptr1 + (x0 + 4*r0_3 + 392*x4), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (r0_3 + 98*x4), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+        tmp4 = tl.load(in_ptr1 + (x0 + 4*r0_3 + 392*x4), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = 0.0
         tmp2 = tmp0 > tmp1
         tmp3 = tmp2 == 0
@@ -2028,8 +2028,8 @@ def triton_red_fused_bitwise_not_masked_fill_49(in_ptr0, in_ptr1, in_ptr2, out_p
         roffset = r0_offset
         rindex = r0_index
         r0_3 = r0_index
-        tmp0 = tl.load(in_ptr0 + (1568 + r0_3 + 68*x4), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-        tmp4 = tl.load(in_ptr1 + (6272 + x0 + 4*r0_3 + 272*x4), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (1568 + r0_3 + 68*x4), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+        tmp4 = tl.load(in_ptr1 + (6272 + x0 + 4*r0_3 + 272*x4), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = 0.0
         tmp2 = tmp0 > tmp1
         tmp3 = tmp2 == 0
@@ -2238,8 +2238,8 @@ def triton_red_fused_cat_mul_sum_54(in_ptr0, in_ptr1, in_ptr2, in_ptr3, in_ptr4,
         roffset = r0_offset
         rindex = r0_index
         r0_3 = r0_index
-        tmp0 = tl.load(in_ptr0 + (3200 + r0_3 + 80*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-        tmp4 = tl.load(in_ptr1 + (12800 + x1 + 4*r0_3 + 320*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (3200 + r0_3 + 80*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+        tmp4 = tl.load(in_ptr1 + (12800 + x1 + 4*r0_3 + 320*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
         tmp12 = tl.load(in_ptr4 + (307200 + x5 + 96*r0_3 + 7680*x2), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = 0.0
         tmp2 = tmp0 > tmp1
@@ -2327,8 +2327,8 @@ def triton_per_fused_cat_mul_sum_56(in_ptr0, in_ptr1, in_ptr2, in_ptr3, in_ptr4,
     x6 = xindex // 24
     x5 = (xindex % 96)
     x4 = xindex
-    tmp0 = tl.load(in_ptr0 + (4480 + r0_3 + 56*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp4 = tl.load(in_ptr1 + (17920 + x1 + 4*r0_3 + 224*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
+    tmp0 = tl.load(in_ptr0 + (4480 + r0_3 + 56*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp4 = tl.load(in_ptr1 + (17920 + x1 + 4*r0_3 + 224*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
     tmp7 = tl.load(in_ptr2 + (x6), xmask, eviction_policy='evict_last')
     tmp10 = tl.load(in_ptr3 + (x6), xmask, eviction_policy='evict_last')
     tmp12 = tl.load(in_ptr4 + (430080 + x5 + 96*r0_3 + 5376*x2), xmask & r0_mask, other=0.0)
@@ -2401,7 +2401,7 @@ def triton_per_fused_pow_sum_58(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (1568 + r0_1 + 136*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (1568 + r0_1 + 136*x0), xmask & r0_mask, other=0.0)
     tmp1 = libdevice.sqrt(tmp0)
     tmp2 = tmp1 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -2433,7 +2433,7 @@ def triton_per_fused_pow_sum_59(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (3200 + r0_1 + 80*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (3200 + r0_1 + 80*x0), xmask & r0_mask, other=0.0)
     tmp1 = libdevice.sqrt(tmp0)
     tmp2 = tmp1 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -2466,7 +2466,7 @@ def triton_per_fused_pow_sum_60(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (4480 + r0_1 + 56*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (4480 + r0_1 + 56*x0), xmask & r0_mask, other=0.0)
     tmp1 = libdevice.sqrt(tmp0)
     tmp2 = tmp1 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -2750,7 +2750,7 @@ def triton_per_fused_nll_loss_forward_scalar_tensor_68(in_ptr0, out_ptr0, xnumel
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 55*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 55*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.where(r0_mask & xmask, tmp1, 0)
     tmp4 = tl.sum(tmp3, 1)[:, None]
@@ -2809,7 +2809,7 @@ def triton_red_fused_nll_loss_forward_sum_70(in_ptr0, out_ptr0, xnumel, r0_numel
         roffset = r0_offset
         rindex = r0_index
         r0_1 = r0_index
-        tmp0 = tl.load(in_ptr0 + (r0_1 + 7000*x0), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (r0_1 + 7000*x0), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = tl.full([1, 1], -100, tl.int64)
         tmp2 = tmp0 != tmp1
         tmp3 = tmp2.to(tl.int64)
@@ -3264,8 +3264,8 @@ def triton_per_fused__softmax__softmax_backward_data_bitwise_not_masked_fill_mul
     x2 = xindex // 320
     x4 = xindex
     x5 = xindex // 4
-    tmp0 = tl.load(in_ptr0 + (1536 + r0_3 + 24*x0 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp1 = tl.load(in_ptr1 + (307200 + r0_3 + 24*x4), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (1536 + r0_3 + 24*x0 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp1 = tl.load(in_ptr1 + (307200 + r0_3 + 24*x4), xmask & r0_mask, other=0.0)
     tmp7 = tl.load(in_ptr2 + (3200 + x5), xmask, eviction_policy='evict_last')
     tmp11 = tl.load(in_ptr3 + (12800 + x4), xmask, eviction_policy='evict_last')
     tmp14 = tl.load(in_ptr4 + (x0 + 4*x2), xmask, eviction_policy='evict_last')
@@ -3349,8 +3349,8 @@ def triton_per_fused__softmax__softmax_backward_data_bitwise_not_masked_fill_mul
     x2 = xindex // 1568
     x4 = xindex
     x5 = xindex // 4
-    tmp0 = tl.load(in_ptr0 + (r0_3 + 24*x0 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp1 = tl.load(in_ptr1 + (r0_3 + 24*x4), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_3 + 24*x0 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_3 + 24*x4), xmask & r0_mask, other=0.0)
     tmp7 = tl.load(in_ptr2 + (x5), xmask, eviction_policy='evict_last')
     tmp11 = tl.load(in_ptr3 + (x4), xmask, eviction_policy='evict_last')
     tmp14 = tl.load(in_ptr4 + (x0 + 4*x2), xmask, eviction_policy='evict_last')
@@ -3465,8 +3465,8 @@ def triton_per_fused__softmax__softmax_backward_data_bitwise_not_masked_fill_mul
     x2 = xindex // 544
     x4 = xindex
     x5 = xindex // 4
-    tmp0 = tl.load(in_ptr0 + (384 + r0_3 + 24*x0 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp1 = tl.load(in_ptr1 + (150528 + r0_3 + 24*x4), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (384 + r0_3 + 24*x0 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp1 = tl.load(in_ptr1 + (150528 + r0_3 + 24*x4), xmask & r0_mask, other=0.0)
     tmp7 = tl.load(in_ptr2 + (1568 + x5), xmask, eviction_policy='evict_last')
     tmp11 = tl.load(in_ptr3 + (6272 + x4), xmask, eviction_policy='evict_last')
     tmp14 = tl.load(in_ptr4 + (x0 + 4*x2), xmask, eviction_policy='evict_last')
@@ -3581,8 +3581,8 @@ def triton_per_fused__softmax__softmax_backward_data_bitwise_not_masked_fill_mul
     x2 = xindex // 224
     x4 = xindex
     x5 = xindex // 4
-    tmp0 = tl.load(in_ptr0 + (3072 + r0_3 + 24*x0 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp1 = tl.load(in_ptr1 + (430080 + r0_3 + 24*x4), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (3072 + r0_3 + 24*x0 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp1 = tl.load(in_ptr1 + (430080 + r0_3 + 24*x4), xmask & r0_mask, other=0.0)
     tmp7 = tl.load(in_ptr2 + (4480 + x5), xmask, eviction_policy='evict_last')
     tmp11 = tl.load(in_ptr3 + (17920 + x4), xmask, eviction_policy='evict_last')
     tmp14 = tl.load(in_ptr4 + (x0 + 4*x2), xmask, eviction_policy='evict_last')
@@ -3907,7 +3907,7 @@ def triton_red_fused_sum_19(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.con
         roffset = r0_offset
         rindex = r0_index
         r0_1 = r0_index
-        tmp0 = tl.load(in_ptr0 + (x0 + 20*r0_1), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (x0 + 20*r0_1), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
         tmp3 = _tmp2 + tmp1
         _tmp2 = tl.where(r0_mask & xmask, tmp3, _tmp2)
@@ -3998,7 +3998,7 @@ def triton_per_fused_sum_22(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.con
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (x0 + 384*r0_1), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (x0 + 384*r0_1), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.where(r0_mask & xmask, tmp1, 0)
     tmp4 = tl.sum(tmp3, 1)[:, None]
@@ -4102,7 +4102,7 @@ def triton_per_fused_sum_25(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.con
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (x0 + 96*r0_1), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (x0 + 96*r0_1), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.where(r0_mask & xmask, tmp1, 0)
     tmp4 = tl.sum(tmp3, 1)[:, None]
@@ -4175,10 +4175,10 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_27(in_out_ptr
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp14 = tl.load(in_ptr3 + (x0), xmask, eviction_policy='evict_last')
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -4199,18 +4199,18 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_27(in_out_ptr
     tmp23 = tl.full([1, 1], 4480, tl.int64)
     tmp24 = tmp22 >= tmp23
     tmp25 = tmp24.to(tl.int1)
-    tmp26 = tl.load(in_ptr4 + (3072 + r0_1 + 96*(((((-4480) + x0) // 56) % 32))), r0_mask & xmask & tmp25, other=0.0)
+    tmp26 = tl.load(in_ptr4 + (3072 + r0_1 + 96*(((((-4480) + x0) // 56) % 32))), xmask & r0_mask & tmp25, other=0.0)
     tmp27 = tl.load(in_ptr5 + (tl.broadcast_to(4480 + 56*(((((-4480) + x0) // 56) % 32)) + ((x0 % 56)), [XBLOCK, R0_BLOCK])), xmask & r0_mask & tmp25, eviction_policy='evict_last', other=0.0)
     tmp28 = 0.0
     tmp29 = tmp27 > tmp28
     tmp30 = tmp29 == 0
-    tmp31 = tl.load(in_ptr6 + (17920 + 4*((x0 % 56)) + 224*(((((-4480) + x0) // 56) % 32)) + (r0_1 // 24)), r0_mask & xmask & tmp25, eviction_policy='evict_last', other=0.0)
+    tmp31 = tl.load(in_ptr6 + (17920 + 4*((x0 % 56)) + 224*(((((-4480) + x0) // 56) % 32)) + (r0_1 // 24)), xmask & r0_mask & tmp25, eviction_policy='evict_last', other=0.0)
     tmp32 = -3.4028234663852886e+38
     tmp33 = tl.where(tmp30, tmp32, tmp31)
-    tmp34 = tl.load(in_ptr7 + (4*(((((-4480) + x0) // 56) % 32)) + (r0_1 // 24)), r0_mask & xmask & tmp25, eviction_policy='evict_last', other=0.0)
+    tmp34 = tl.load(in_ptr7 + (4*(((((-4480) + x0) // 56) % 32)) + (r0_1 // 24)), xmask & r0_mask & tmp25, eviction_policy='evict_last', other=0.0)
     tmp35 = tmp33 - tmp34
     tmp36 = tl_math.exp(tmp35)
-    tmp37 = tl.load(in_ptr8 + (4*(((((-4480) + x0) // 56) % 32)) + (r0_1 // 24)), r0_mask & xmask & tmp25, eviction_policy='evict_last', other=0.0)
+    tmp37 = tl.load(in_ptr8 + (4*(((((-4480) + x0) // 56) % 32)) + (r0_1 // 24)), xmask & r0_mask & tmp25, eviction_policy='evict_last', other=0.0)
     tmp38 = (tmp36 / tmp37)
     tmp39 = tmp26 * tmp38
     tmp40 = tl.full(tmp39.shape, 0.0, tmp39.dtype)
@@ -4223,18 +4223,18 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_27(in_out_ptr
     tmp47 = tmp22 < tmp23
     tmp48 = tmp46 & tmp47
     tmp49 = tmp48.to(tl.int1)
-    tmp50 = tl.load(in_ptr4 + (1536 + r0_1 + 96*(((((-3200) + x0) // 80) % 16))), r0_mask & xmask & tmp49, other=0.0)
+    tmp50 = tl.load(in_ptr4 + (1536 + r0_1 + 96*(((((-3200) + x0) // 80) % 16))), xmask & r0_mask & tmp49, other=0.0)
     tmp51 = tl.load(in_ptr5 + (tl.broadcast_to(3200 + 80*(((((-3200) + x0) // 80) % 16)) + ((x0 % 80)), [XBLOCK, R0_BLOCK])), xmask & r0_mask & tmp49, eviction_policy='evict_last', other=0.0)
     tmp52 = 0.0
     tmp53 = tmp51 > tmp52
     tmp54 = tmp53 == 0
-    tmp55 = tl.load(in_ptr6 + (12800 + 4*((x0 % 80)) + 320*(((((-3200) + x0) // 80) % 16)) + (r0_1 // 24)), r0_mask & xmask & tmp49, eviction_policy='evict_last', other=0.0)
+    tmp55 = tl.load(in_ptr6 + (12800 + 4*((x0 % 80)) + 320*(((((-3200) + x0) // 80) % 16)) + (r0_1 // 24)), xmask & r0_mask & tmp49, eviction_policy='evict_last', other=0.0)
     tmp56 = -3.4028234663852886e+38
     tmp57 = tl.where(tmp54, tmp56, tmp55)
-    tmp58 = tl.load(in_ptr9 + (4*(((((-3200) + x0) // 80) % 16)) + (r0_1 // 24)), r0_mask & xmask & tmp49, eviction_policy='evict_last', other=0.0)
+    tmp58 = tl.load(in_ptr9 + (4*(((((-3200) + x0) // 80) % 16)) + (r0_1 // 24)), xmask & r0_mask & tmp49, eviction_policy='evict_last', other=0.0)
     tmp59 = tmp57 - tmp58
     tmp60 = tl_math.exp(tmp59)
-    tmp61 = tl.load(in_ptr10 + (4*(((((-3200) + x0) // 80) % 16)) + (r0_1 // 24)), r0_mask & xmask & tmp49, eviction_policy='evict_last', other=0.0)
+    tmp61 = tl.load(in_ptr10 + (4*(((((-3200) + x0) // 80) % 16)) + (r0_1 // 24)), xmask & r0_mask & tmp49, eviction_policy='evict_last', other=0.0)
     tmp62 = (tmp60 / tmp61)
     tmp63 = tmp50 * tmp62
     tmp64 = tl.full(tmp63.shape, 0.0, tmp63.dtype)
@@ -4246,18 +4246,18 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_27(in_out_ptr
     tmp70 = tmp22 < tmp45
     tmp71 = tmp69 & tmp70
     tmp72 = tmp71.to(tl.int1)
-    tmp73 = tl.load(in_ptr4 + (384 + r0_1 + 96*(((((-1568) + x0) // 136) % 12))), r0_mask & xmask & tmp72, other=0.0)
+    tmp73 = tl.load(in_ptr4 + (384 + r0_1 + 96*(((((-1568) + x0) // 136) % 12))), xmask & r0_mask & tmp72, other=0.0)
     tmp74 = tl.load(in_ptr5 + (tl.broadcast_to(1568 + ((((-1568) + x0) % 1632)), [XBLOCK, R0_BLOCK])), xmask & r0_mask & tmp72, eviction_policy='evict_last', other=0.0)
     tmp75 = 0.0
     tmp76 = tmp74 > tmp75
     tmp77 = tmp76 == 0
-    tmp78 = tl.load(in_ptr6 + (6272 + 4*((((-1568) + x0) % 1632)) + (r0_1 // 24)), r0_mask & xmask & tmp72, eviction_policy='evict_last', other=0.0)
+    tmp78 = tl.load(in_ptr6 + (6272 + 4*((((-1568) + x0) % 1632)) + (r0_1 // 24)), xmask & r0_mask & tmp72, eviction_policy='evict_last', other=0.0)
     tmp79 = -3.4028234663852886e+38
     tmp80 = tl.where(tmp77, tmp79, tmp78)
-    tmp81 = tl.load(in_ptr11 + (4*(((((-1568) + x0) // 136) % 12)) + (r0_1 // 24)), r0_mask & xmask & tmp72, eviction_policy='evict_last', other=0.0)
+    tmp81 = tl.load(in_ptr11 + (4*(((((-1568) + x0) // 136) % 12)) + (r0_1 // 24)), xmask & r0_mask & tmp72, eviction_policy='evict_last', other=0.0)
     tmp82 = tmp80 - tmp81
     tmp83 = tl_math.exp(tmp82)
-    tmp84 = tl.load(in_ptr12 + (4*(((((-1568) + x0) // 136) % 12)) + (r0_1 // 24)), r0_mask & xmask & tmp72, eviction_policy='evict_last', other=0.0)
+    tmp84 = tl.load(in_ptr12 + (4*(((((-1568) + x0) // 136) % 12)) + (r0_1 // 24)), xmask & r0_mask & tmp72, eviction_policy='evict_last', other=0.0)
     tmp85 = (tmp83 / tmp84)
     tmp86 = tmp73 * tmp85
     tmp87 = tl.full(tmp86.shape, 0.0, tmp86.dtype)
@@ -4266,25 +4266,25 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_27(in_out_ptr
     tmp90 = tmp67 + tmp89
     tmp91 = tmp22 < tmp68
     tmp92 = tmp91.to(tl.int1)
-    tmp93 = tl.load(in_ptr4 + (r0_1 + 96*(((x0 // 392) % 4))), r0_mask & xmask & tmp92, other=0.0)
+    tmp93 = tl.load(in_ptr4 + (r0_1 + 96*(((x0 // 392) % 4))), xmask & r0_mask & tmp92, other=0.0)
     tmp94 = tl.load(in_ptr5 + (tl.broadcast_to((x0 % 1568), [XBLOCK, R0_BLOCK])), xmask & r0_mask & tmp92, eviction_policy='evict_last', other=0.0)
     tmp95 = 0.0
     tmp96 = tmp94 > tmp95
     tmp97 = tmp96 == 0
-    tmp98 = tl.load(in_ptr6 + (4*((x0 % 1568)) + (r0_1 // 24)), r0_mask & xmask & tmp92, eviction_policy='evict_last', other=0.0)
+    tmp98 = tl.load(in_ptr6 + (4*((x0 % 1568)) + (r0_1 // 24)), xmask & r0_mask & tmp92, eviction_policy='evict_last', other=0.0)
     tmp99 = -3.4028234663852886e+38
     tmp100 = tl.where(tmp97, tmp99, tmp98)
-    tmp101 = tl.load(in_ptr13 + (4*(((x0 // 392) % 4)) + (r0_1 // 24)), r0_mask & xmask & tmp92, eviction_policy='evict_last', other=0.0)
+    tmp101 = tl.load(in_ptr13 + (4*(((x0 // 392) % 4)) + (r0_1 // 24)), xmask & r0_mask & tmp92, eviction_policy='evict_last', other=0.0)
     tmp102 = tmp100 - tmp101
     tmp103 = tl_math.exp(tmp102)
-    tmp104 = tl.load(in_ptr14 + (4*(((x0 // 392) % 4)) + (r0_1 // 24)), r0_mask & xmask & tmp92, eviction_policy='evict_last', other=0.0)
+    tmp104 = tl.load(in_ptr14 + (4*(((x0 // 392) % 4)) + (r0_1 // 24)), xmask & r0_mask & tmp92, eviction_policy='evict_last', other=0.0)
     tmp105 = (tmp103 / tmp104)
     tmp106 = tmp93 * tmp105
     tmp107 = tl.full(tmp106.shape, 0.0, tmp106.dtype)
     tmp108 = tl.where(tmp92, tmp106, tmp107)
     tmp109 = tl.where(tmp91, tmp108, tmp42)
     tmp110 = tmp90 + tmp109
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp110, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp110, xmask & r0_mask)
 
 
 @kernel(
@@ -4311,9 +4311,9 @@ def triton_per_fused_native_layer_norm_backward_28(in_out_ptr0, in_ptr0, in_ptr1
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.load(in_ptr0 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp7 = tl.load(in_ptr1 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_ptr1 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp13 = tl.load(in_ptr2 + (x0), xmask, eviction_policy='evict_last')
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -4329,7 +4329,7 @@ def triton_per_fused_native_layer_norm_backward_28(in_out_ptr0, in_ptr0, in_ptr1
     tmp17 = tmp7 * tmp12
     tmp18 = tmp16 - tmp17
     tmp19 = tmp13 * tmp18
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp19, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp19, xmask & r0_mask)
 
 
 @kernel(
@@ -4429,7 +4429,7 @@ def triton_per_fused_sum_31(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.con
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (x0 + 384*r0_1), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (x0 + 384*r0_1), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.where(r0_mask & xmask, tmp1, 0)
     tmp4 = tl.sum(tmp3, 1)[:, None]
@@ -4460,10 +4460,10 @@ def triton_per_fused_add_native_layer_norm_backward_32(in_out_ptr0, in_ptr0, in_
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp14 = tl.load(in_ptr3 + (x0), xmask, eviction_policy='evict_last')
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -4480,7 +4480,7 @@ def triton_per_fused_add_native_layer_norm_backward_32(in_out_ptr0, in_ptr0, in_
     tmp19 = tmp17 - tmp18
     tmp20 = tmp14 * tmp19
     tmp21 = tmp13 + tmp20
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp21, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp21, xmask & r0_mask)
 
 
 @kernel(
@@ -4591,15 +4591,15 @@ def triton_per_fused__softmax_backward_data_37(in_out_ptr0, in_ptr0, xnumel, r0_
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 80*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_1 + 80*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 80*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_1 + 80*x0), xmask & r0_mask, other=0.0)
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
     tmp5 = tl.where(r0_mask & xmask, tmp3, 0)
     tmp6 = tl.sum(tmp5, 1)[:, None]
     tmp7 = -tmp1
     tmp8 = libdevice.fma(tmp7, tmp6, tmp2)
-    tl.store(in_out_ptr0 + (r0_1 + 80*x0), tmp8, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 80*x0), tmp8, xmask & r0_mask)
 
 
 @kernel(
@@ -4626,15 +4626,15 @@ def triton_per_fused__softmax_backward_data_38(in_out_ptr0, in_ptr0, xnumel, r0_
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 56*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_1 + 56*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 56*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_1 + 56*x0), xmask & r0_mask, other=0.0)
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
     tmp5 = tl.where(r0_mask & xmask, tmp3, 0)
     tmp6 = tl.sum(tmp5, 1)[:, None]
     tmp7 = -tmp1
     tmp8 = libdevice.fma(tmp7, tmp6, tmp2)
-    tl.store(in_out_ptr0 + (r0_1 + 56*x0), tmp8, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 56*x0), tmp8, xmask & r0_mask)
 
 
 @kernel(
@@ -4659,15 +4659,15 @@ def triton_per_fused__softmax_backward_data_39(in_out_ptr0, in_ptr0, xnumel, r0_
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 136*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr0 + (r0_1 + 136*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_out_ptr0 + (r0_1 + 136*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr0 + (r0_1 + 136*x0), xmask & r0_mask, other=0.0)
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
     tmp5 = tl.where(r0_mask & xmask, tmp3, 0)
     tmp6 = tl.sum(tmp5, 1)[:, None]
     tmp7 = -tmp1
     tmp8 = libdevice.fma(tmp7, tmp6, tmp2)
-    tl.store(in_out_ptr0 + (r0_1 + 136*x0), tmp8, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 136*x0), tmp8, xmask & r0_mask)
 
 
 @kernel(
@@ -4740,7 +4740,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp11 = tmp7 < tmp10
     tmp12 = tmp11.to(tl.int1)
     tmp13 = tmp12 & tmp6
-    tmp14 = tl.load(in_ptr0 + (24*((y0 % 80)) + 1920*(((x1 // 24) % 4)) + 7680*(16*(x1 // 96) + (((((-3200) + y0) // 80) % 16))) + ((x1 % 24))), ymask & xmask & tmp13, eviction_policy='evict_last', other=0.0)
+    tmp14 = tl.load(in_ptr0 + (24*((y0 % 80)) + 1920*(((x1 // 24) % 4)) + 7680*(16*(x1 // 96) + (((((-3200) + y0) // 80) % 16))) + ((x1 % 24))), xmask & ymask & tmp13, eviction_policy='evict_last', other=0.0)
     tmp15 = 0.45180100180492244
     tmp16 = tmp14 * tmp15
     tmp17 = tl.full(tmp16.shape, 0.0, tmp16.dtype)
@@ -4761,7 +4761,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp32 = tmp7 < tmp31
     tmp33 = tmp30.to(tl.int1)
     tmp34 = tmp33 & tmp6
-    tmp35 = tl.load(in_ptr2 + (24*((y0 % 80)) + 1920*(((x1 // 24) % 4)) + 7680*((-32) + 16*(x1 // 96) + (((((-3200) + y0) // 80) % 16))) + ((x1 % 24))), ymask & xmask & tmp34, eviction_policy='evict_last', other=0.0)
+    tmp35 = tl.load(in_ptr2 + (24*((y0 % 80)) + 1920*(((x1 // 24) % 4)) + 7680*((-32) + 16*(x1 // 96) + (((((-3200) + y0) // 80) % 16))) + ((x1 % 24))), xmask & ymask & tmp34, eviction_policy='evict_last', other=0.0)
     tmp36 = tl.where(tmp22, tmp29, tmp35)
     tmp37 = tl.where(tmp11, tmp18, tmp36)
     tmp38 = tl.full(tmp37.shape, 0.0, tmp37.dtype)
@@ -4777,7 +4777,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp48 = tmp44 < tmp47
     tmp49 = tmp48.to(tl.int1)
     tmp50 = tmp49 & tmp43
-    tmp51 = tl.load(in_ptr3 + (24*((y0 % 56)) + 1344*(((x1 // 24) % 4)) + 5376*(32*(x1 // 96) + (((((-4480) + y0) // 56) % 32))) + ((x1 % 24))), ymask & xmask & tmp50, eviction_policy='evict_last', other=0.0)
+    tmp51 = tl.load(in_ptr3 + (24*((y0 % 56)) + 1344*(((x1 // 24) % 4)) + 5376*(32*(x1 // 96) + (((((-4480) + y0) // 56) % 32))) + ((x1 % 24))), xmask & ymask & tmp50, eviction_policy='evict_last', other=0.0)
     tmp52 = 0.45180100180492244
     tmp53 = tmp51 * tmp52
     tmp54 = tl.full(tmp53.shape, 0.0, tmp53.dtype)
@@ -4798,7 +4798,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp69 = tmp44 < tmp68
     tmp70 = tmp67.to(tl.int1)
     tmp71 = tmp70 & tmp43
-    tmp72 = tl.load(in_ptr5 + (24*((y0 % 56)) + 1344*(((x1 // 24) % 4)) + 5376*((-64) + 32*(x1 // 96) + (((((-4480) + y0) // 56) % 32))) + ((x1 % 24))), ymask & xmask & tmp71, eviction_policy='evict_last', other=0.0)
+    tmp72 = tl.load(in_ptr5 + (24*((y0 % 56)) + 1344*(((x1 // 24) % 4)) + 5376*((-64) + 32*(x1 // 96) + (((((-4480) + y0) // 56) % 32))) + ((x1 % 24))), xmask & ymask & tmp71, eviction_policy='evict_last', other=0.0)
     tmp73 = tl.where(tmp59, tmp66, tmp72)
     tmp74 = tl.where(tmp48, tmp55, tmp73)
     tmp75 = tl.full(tmp74.shape, 0.0, tmp74.dtype)
@@ -4817,7 +4817,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp88 = tmp84 < tmp87
     tmp89 = tmp88.to(tl.int1)
     tmp90 = tmp89 & tmp83
-    tmp91 = tl.load(in_ptr6 + (24*((((-1568) + y0) % 136)) + 3264*(((x1 // 24) % 4)) + 13056*(12*(x1 // 96) + (((((-1568) + y0) // 136) % 12))) + ((x1 % 24))), ymask & xmask & tmp90, eviction_policy='evict_last', other=0.0)
+    tmp91 = tl.load(in_ptr6 + (24*((((-1568) + y0) % 136)) + 3264*(((x1 // 24) % 4)) + 13056*(12*(x1 // 96) + (((((-1568) + y0) // 136) % 12))) + ((x1 % 24))), xmask & ymask & tmp90, eviction_policy='evict_last', other=0.0)
     tmp92 = 0.45180100180492244
     tmp93 = tmp91 * tmp92
     tmp94 = tl.full(tmp93.shape, 0.0, tmp93.dtype)
@@ -4838,7 +4838,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp109 = tmp84 < tmp108
     tmp110 = tmp107.to(tl.int1)
     tmp111 = tmp110 & tmp83
-    tmp112 = tl.load(in_ptr8 + (24*((((-1568) + y0) % 136)) + 3264*(((x1 // 24) % 4)) + 13056*((-24) + 12*(x1 // 96) + (((((-1568) + y0) // 136) % 12))) + ((x1 % 24))), ymask & xmask & tmp111, eviction_policy='evict_last', other=0.0)
+    tmp112 = tl.load(in_ptr8 + (24*((((-1568) + y0) % 136)) + 3264*(((x1 // 24) % 4)) + 13056*((-24) + 12*(x1 // 96) + (((((-1568) + y0) // 136) % 12))) + ((x1 % 24))), xmask & ymask & tmp111, eviction_policy='evict_last', other=0.0)
     tmp113 = tl.where(tmp99, tmp106, tmp112)
     tmp114 = tl.where(tmp88, tmp95, tmp113)
     tmp115 = tl.full(tmp114.shape, 0.0, tmp114.dtype)
@@ -4854,7 +4854,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp125 = tmp121 < tmp124
     tmp126 = tmp125.to(tl.int1)
     tmp127 = tmp126 & tmp120
-    tmp128 = tl.load(in_ptr9 + (24*((y0 % 392)) + 9408*(((x1 // 24) % 4)) + 37632*(4*(x1 // 96) + (((y0 // 392) % 4))) + ((x1 % 24))), ymask & xmask & tmp127, eviction_policy='evict_last', other=0.0)
+    tmp128 = tl.load(in_ptr9 + (24*((y0 % 392)) + 9408*(((x1 // 24) % 4)) + 37632*(4*(x1 // 96) + (((y0 // 392) % 4))) + ((x1 % 24))), xmask & ymask & tmp127, eviction_policy='evict_last', other=0.0)
     tmp129 = 0.45180100180492244
     tmp130 = tmp128 * tmp129
     tmp131 = tl.full(tmp130.shape, 0.0, tmp130.dtype)
@@ -4875,7 +4875,7 @@ def triton_poi_fused_add_slice_backward_41(in_out_ptr0, in_ptr0, in_ptr1, in_ptr
     tmp146 = tmp121 < tmp145
     tmp147 = tmp144.to(tl.int1)
     tmp148 = tmp147 & tmp120
-    tmp149 = tl.load(in_ptr11 + (24*((y0 % 392)) + 9408*(((x1 // 24) % 4)) + 37632*((-8) + 4*(x1 // 96) + (((y0 // 392) % 4))) + ((x1 % 24))), ymask & xmask & tmp148, eviction_policy='evict_last', other=0.0)
+    tmp149 = tl.load(in_ptr11 + (24*((y0 % 392)) + 9408*(((x1 // 24) % 4)) + 37632*((-8) + 4*(x1 // 96) + (((y0 // 392) % 4))) + ((x1 % 24))), xmask & ymask & tmp148, eviction_policy='evict_last', other=0.0)
     tmp150 = tl.where(tmp136, tmp143, tmp149)
     tmp151 = tl.where(tmp125, tmp132, tmp150)
     tmp152 = tl.full(tmp151.shape, 0.0, tmp151.dtype)
@@ -4910,10 +4910,10 @@ def triton_per_fused_add_embedding_dense_backward_native_layer_norm_backward_sca
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp14 = tl.load(in_ptr3 + (x0), xmask, eviction_policy='evict_last')
     tmp22 = tl.load(in_ptr4 + (x0), xmask, eviction_policy='evict_last')
     tmp2 = tmp0 * tmp1
@@ -4940,7 +4940,7 @@ def triton_per_fused_add_embedding_dense_backward_native_layer_norm_backward_sca
     tmp29 = tmp22 == tmp28
     tmp30 = 0.0
     tmp31 = tl.where(tmp29, tmp30, tmp21)
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp21, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp21, xmask & r0_mask)
     tl.atomic_add(out_ptr2 + (tl.broadcast_to(r0_1 + 96*tmp26, [XBLOCK, R0_BLOCK])), tmp31, xmask & r0_mask, sem='relaxed')
 
 
@@ -5022,7 +5022,7 @@ def triton_per_fused_sum_45(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.con
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (x0 + 96*r0_1), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (x0 + 96*r0_1), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.where(r0_mask & xmask, tmp1, 0)
     tmp4 = tl.sum(tmp3, 1)[:, None]
@@ -5131,8 +5131,8 @@ def triton_per_fused_mul_sum_48(in_ptr0, in_ptr1, out_ptr0, xnumel, r0_numel, XB
     x0 = (xindex % 4)
     x2 = xindex // 120
     x4 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_3 + 24*x0 + 96*x2), r0_mask & xmask, eviction_policy='evict_last', other=0.0)
-    tmp1 = tl.load(in_ptr1 + (r0_3 + 24*x4), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_3 + 24*x0 + 96*x2), xmask & r0_mask, eviction_policy='evict_last', other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_3 + 24*x4), xmask & r0_mask, other=0.0)
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
     tmp5 = tl.where(r0_mask & xmask, tmp3, 0)
@@ -5236,20 +5236,20 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_51(in_ptr0, i
     r0_2 = r0_index
     x3 = xindex
     tmp25 = tl.load(in_ptr7 + (r0_2), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp31 = tl.load(in_ptr8 + (r0_2 + 96*x3), xmask & r0_mask, other=0.0)
+    tmp31 = tl.load(in_ptr8 + (r0_2 + 96*x3), r0_mask & xmask, other=0.0)
     tmp37 = tl.load(in_ptr9 + (x3), xmask, eviction_policy='evict_last')
     tmp0 = x1
     tmp1 = tl.full([1, 1], 896, tl.int64)
     tmp2 = tmp0 >= tmp1
     tmp3 = tmp2.to(tl.int1)
-    tmp4 = tl.load(in_ptr0 + ((-2580480) + r0_2 + 96*x3), xmask & r0_mask & tmp3, other=0.0)
+    tmp4 = tl.load(in_ptr0 + ((-2580480) + r0_2 + 96*x3), r0_mask & xmask & tmp3, other=0.0)
     tmp5 = 0.0
     tmp6 = tl.where(tmp2, tmp4, tmp5)
     tmp7 = tmp0 < tmp1
     tmp8 = tmp7.to(tl.int1)
-    tmp9 = tl.load(in_ptr1 + (r0_2 + 96*x3), xmask & r0_mask & tmp8, other=0.0)
+    tmp9 = tl.load(in_ptr1 + (r0_2 + 96*x3), r0_mask & xmask & tmp8, other=0.0)
     tmp10 = tl.load(in_ptr2 + (r0_2 + 96*x1), xmask & r0_mask & tmp8, eviction_policy='evict_last', other=0.0)
-    tmp11 = tl.load(in_ptr3 + (4*x3 + (r0_2 // 24)), xmask & r0_mask & tmp8, eviction_policy='evict_last', other=0.0)
+    tmp11 = tl.load(in_ptr3 + (4*x3 + (r0_2 // 24)), r0_mask & xmask & tmp8, eviction_policy='evict_last', other=0.0)
     tmp12 = tl.load(in_ptr4 + (4*x1 + (r0_2 // 24)), xmask & r0_mask & tmp8, eviction_policy='evict_last', other=0.0)
     tmp13 = tmp11 - tmp12
     tmp14 = tl_math.exp(tmp13)
@@ -5257,7 +5257,7 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_51(in_ptr0, i
     tmp16 = (tmp14 / tmp15)
     tmp17 = tmp10 * tmp16
     tmp18 = tmp9 + tmp17
-    tmp19 = tl.load(in_ptr6 + (r0_2 + 96*x3), xmask & r0_mask & tmp8, other=0.0)
+    tmp19 = tl.load(in_ptr6 + (r0_2 + 96*x3), r0_mask & xmask & tmp8, other=0.0)
     tmp20 = tmp18 + tmp19
     tmp21 = tl.full(tmp20.shape, 0.0, tmp20.dtype)
     tmp22 = tl.where(tmp8, tmp20, tmp21)
@@ -5277,8 +5277,8 @@ def triton_per_fused_add_native_layer_norm_backward_slice_backward_51(in_ptr0, i
     tmp41 = tmp31 * tmp36
     tmp42 = tmp40 - tmp41
     tmp43 = tmp37 * tmp42
-    tl.store(out_ptr0 + (r0_2 + 96*x3), tmp24, xmask & r0_mask)
-    tl.store(out_ptr3 + (r0_2 + 96*x3), tmp43, xmask & r0_mask)
+    tl.store(out_ptr0 + (r0_2 + 96*x3), tmp24, r0_mask & xmask)
+    tl.store(out_ptr3 + (r0_2 + 96*x3), tmp43, r0_mask & xmask)
 
 
 @kernel(
@@ -5353,7 +5353,7 @@ def triton_red_fused_native_layer_norm_backward_53(in_ptr0, out_ptr0, xnumel, r0
         roffset = r0_offset
         rindex = r0_index
         r0_1 = r0_index
-        tmp0 = tl.load(in_ptr0 + (x0 + 96*r0_1), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (x0 + 96*r0_1), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
         tmp3 = _tmp2 + tmp1
         _tmp2 = tl.where(r0_mask & xmask, tmp3, _tmp2)
@@ -5502,7 +5502,7 @@ def triton_red_fused_sum_57(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.con
         roffset = r0_offset
         rindex = r0_index
         r0_1 = r0_index
-        tmp0 = tl.load(in_ptr0 + (x0 + 384*r0_1), r0_mask & xmask, eviction_policy='evict_first', other=0.0)
+        tmp0 = tl.load(in_ptr0 + (x0 + 384*r0_1), xmask & r0_mask, eviction_policy='evict_first', other=0.0)
         tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
         tmp3 = _tmp2 + tmp1
         _tmp2 = tl.where(r0_mask & xmask, tmp3, _tmp2)
@@ -5534,10 +5534,10 @@ def triton_per_fused_add_native_layer_norm_backward_58(in_out_ptr0, in_ptr0, in_
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp1 = tl.load(in_ptr1 + (r0_1), r0_mask, eviction_policy='evict_last', other=0.0)
-    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
-    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), r0_mask & xmask, other=0.0)
+    tmp7 = tl.load(in_ptr2 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
+    tmp13 = tl.load(in_out_ptr0 + (r0_1 + 96*x0), xmask & r0_mask, other=0.0)
     tmp14 = tl.load(in_ptr3 + (x0), xmask, eviction_policy='evict_last')
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
@@ -5554,7 +5554,7 @@ def triton_per_fused_add_native_layer_norm_backward_58(in_out_ptr0, in_ptr0, in_
     tmp19 = tmp17 - tmp18
     tmp20 = tmp14 * tmp19
     tmp21 = tmp13 + tmp20
-    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp21, r0_mask & xmask)
+    tl.store(in_out_ptr0 + (r0_1 + 96*x0), tmp21, xmask & r0_mask)
 
 
 @kernel(
@@ -5605,8 +5605,8 @@ def triton_per_fused__softmax_backward_data_60(in_ptr0, in_ptr1, out_ptr1, xnume
     x0 = xindex
     x2 = (xindex % 120)
     x3 = xindex // 120
-    tmp0 = tl.load(in_ptr0 + (r0_1 + 30*x0), r0_mask & xmask, other=0.0)
-    tmp1 = tl.load(in_ptr1 + (r0_1 + 30*x0), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 30*x0), xmask & r0_mask, other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_1 + 30*x0), xmask & r0_mask, other=0.0)
     tmp2 = tmp0 * tmp1
     tmp3 = tl.broadcast_to(tmp2, [XBLOCK, R0_BLOCK])
     tmp5 = tl.where(r0_mask & xmask, tmp3, 0)
@@ -5775,7 +5775,7 @@ def triton_per_fused_slice_backward_sum_65(in_out_ptr0, in_ptr0, xnumel, r0_nume
     rindex = r0_index
     r0_1 = r0_index
     x0 = xindex
-    tmp0 = tl.load(in_ptr0 + (x0 + 2880*r0_1), r0_mask & xmask, other=0.0)
+    tmp0 = tl.load(in_ptr0 + (x0 + 2880*r0_1), xmask & r0_mask, other=0.0)
     tmp1 = tl.broadcast_to(tmp0, [XBLOCK, R0_BLOCK])
     tmp3 = tl.where(r0_mask & xmask, tmp1, 0)
     tmp4 = tl.sum(tmp3, 1)[:, None]
