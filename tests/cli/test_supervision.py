@@ -29,8 +29,8 @@ def study(simulate_study) -> Path:
     """
     folder = simulate_study()
     metadata = read_metadata(folder / "metadata.tsv")
-    biomes = sorted(set(metadata.columns["biome"]))
-    columns = [metadata.columns[name] for name in ("ph", "biome", "season", "null")]
+    biomes = sorted(set(metadata.values("biome", metadata.ids)))
+    columns = [metadata.values(name, metadata.ids) for name in ("ph", "biome", "season", "null")]
     seasons = sorted(set(columns[2]))
     lines = ["sample-id\tph\tshifted\tbiome\tseason\tnull\ttold"]
     for name, ph, biome, season, null in zip(metadata.ids, *columns, strict=True):
@@ -141,7 +141,9 @@ def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     unknown = "have no value or a category that no training sample has ('monsoon'); read as unknown"
     assert unknown in capsys.readouterr().err
     again = read_predictions(tmp_path / "new-predicted.tsv")
-    winter = np.array([cell == "winter" for cell in read_metadata(shifted).columns["season"]])
+    shifted_metadata = read_metadata(shifted)
+    seasons = shifted_metadata.values("season", shifted_metadata.ids)
+    winter = np.array([cell == "winter" for cell in seasons])
     apart = np.abs(again.predicted("told") - predictions.predicted("told"))
     assert apart[~winter].max() < 1e-5
     assert apart[winter].min() > 0.01

@@ -125,7 +125,7 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
     assert main(train(study, tmp_path / "a", f"{more} --test-size 0.5")) == 0
     test = set(read_predictions(tmp_path / "a" / "predictions.tsv").sample_ids)
     assert len(test) == 30
-    rows = zip(metadata.ids, metadata.columns["ph"], strict=True)
+    rows = zip(metadata.ids, metadata.values("ph", metadata.ids), strict=True)
     other = [f"{name}\t{float(ph) + 50 * (name in test)}" for name, ph in rows]
     (tmp_path / "other.tsv").write_text("\n".join(["sample-id\tph", *other]) + "\n")
     # Other truths would be divided otherwise.
