@@ -15,10 +15,10 @@ from scipy.special import gammaln
 
 from aam.data.totals import BITS_OF_TOTAL, LEAST_OTHERS
 from aam.errors import refuse, short, shown
+from aam.io.headers import folded
 from aam.io.ids import md5
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.io.text import folded
 from aam.typing import Ids, Ints
 
 log = logging.getLogger("aam")
@@ -138,7 +138,7 @@ def find_copies(counts: csr_array, values: Sequence[str]) -> Ints:
     for column in np.flatnonzero(np.diff(part.indptr) >= least).tolist() if has_others else ():
         reads = part[:, [column]].toarray()[:, 0].astype(np.int64)
         own_levels, own_sizes = np.unique(reads, return_counts=True)
-        pairs = np.unique(np.stack([level, reads]), axis=1).shape[1]
+        pairs = len(np.unique(level * (own_levels[-1] + 1) + reads))
         bits = 0.0
         if pairs == len(levels) == len(own_levels):
             # Which number stands for which value tells nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 # Names of the first column, without case, blanks and punctuation.
@@ -17,9 +18,16 @@ FEATURE_HEADER = re.compile(
 DELETE_INDEX = "delete the first column (in pandas, to_csv(..., index=False))"
 
 
+def folded(name: str) -> str:
+    """Return a name without case, blanks and punctuation: ``#OTU ID`` and ``otu_id`` are
+    ``otuid``.
+    """
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
+
+
 def has_name(cell: str, pattern: re.Pattern[str]) -> bool:
-    """Return whether a cell is such a header: ``#OTU ID`` and ``otu_id`` are ``otuid``."""
-    return bool(pattern.fullmatch(re.sub(r"[\W_]+", "", cell.lower())))
+    """Return whether a cell is such a header, folded."""
+    return bool(pattern.fullmatch(folded(cell)))
 
 
 def is_id_header(cells: list[str]) -> bool:

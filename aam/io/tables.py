@@ -21,10 +21,11 @@ from scipy.sparse import csr_array, csr_matrix
 import aam
 from aam.errors import InputError, problem, refuse, reworded, short, shown
 from aam.files.atomic import atomic_file
+from aam.io.headers import folded
 from aam.io.ids import repeated, unique_remedy
 from aam.io.packed import dataset, open_hdf5
 from aam.io.sequences import is_sequence
-from aam.io.text import Faults, decoded, folded, nameless_columns, unix
+from aam.io.text import Faults, decoded, nameless_columns, unix
 from aam.typing import Floats, Integers, Ints
 
 MAX_COUNT = 2**32 - 1
@@ -259,7 +260,7 @@ def _check_header(line: str, where: str) -> None:
         f"convert it with {_command(where, separator, bool(is_turned))}": (
             separator != "\t" or is_turned or '"' in line
         ),
-        "write '#OTU ID' into the first cell, above the ids of the features": not is_named,
+        "write '#OTU ID' above the ids of the features, next to the sample ids": not is_named,
     }
     remedy = "; ".join(remedy for remedy, is_needed in remedies.items() if is_needed)
     raise InputError(problem(where, fault, EXPECTED_TABLE, remedy))

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import itertools
-import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,13 +95,6 @@ def decoded(blob: bytes, where: Path | str) -> str:
 def unix(text: str) -> str:
     """Return the text with Unix line ends, whatever it has."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def folded(name: str) -> str:
-    """Return a name without case, blanks and punctuation: ``#OTU ID`` and ``otu_id`` are
-    ``otuid``.
-    """
-    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
 def without_accents(text: str) -> str:

@@ -18,7 +18,7 @@ from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, refused, s
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
 
 R_OBJECTS = [gzip.compress(blob, mtime=0) for blob in (b"X\n\0\0\0\3\0\4\1\2", b"RDX3\nX\n")]
-WRITE = "write '#OTU ID' into the first cell, above the ids of the features"
+WRITE = "write '#OTU ID' above the ids of the features, next to the sample ids"
 CSV = """python3 -c "import csv, sys; csv.writer(sys.stdout"""
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 
