@@ -75,6 +75,14 @@ class Comparison:
     corrected_p: float = math.nan
 
     @property
+    def interval_holds_chance(self) -> bool:
+        """Whether this is guessing of two classes, and the interval of the model's AUROC holds what
+        guessing has.
+        """
+        is_ranked = self.constant and self.key == "auroc"
+        return is_ranked and self.difference.low <= 0 <= self.difference.high
+
+    @property
     def tested_difference(self) -> Interval:
         """The difference with limits of the level at which it is tested: they hold 0 where no
         difference is shown.
@@ -85,7 +93,9 @@ class Comparison:
         out, they are those of the test (Miettinen 1976): of the normal distribution that has this
         p.
         """
-        if math.isnan(self.corrected_p) or math.isnan(self.difference.low) or not self.corrected_p:
+        if self.interval_holds_chance or math.isnan(self.difference.low):
+            return self.difference
+        if math.isnan(self.corrected_p) or not self.corrected_p:
             return self.difference
         error = 2 * SIGNIFICANT if self.constant else SIGNIFICANT * self.p / self.corrected_p
         p = min(2 * self.p, 1.0) if self.constant else self.p
@@ -230,7 +240,7 @@ def best_constant(comparisons: Sequence[Comparison]) -> Comparison | None:
 
 def outcome(comparison: Comparison, constant: Comparison) -> Outcome:
     """Outcome of the model compared with a baseline; nothing is shown if the corrected p is above
-    `SIGNIFICANT`.
+    `SIGNIFICANT`, or the interval of the model's AUROC holds that of guessing.
 
     The one-sided p of the constant shows that the model is worse where it is near 1, by half of
     `SIGNIFICANT`.
@@ -240,7 +250,7 @@ def outcome(comparison: Comparison, constant: Comparison) -> Outcome:
         return "untested"
     better = (comparison.difference.value < 0) == (comparison.key in LOWER_IS_BETTER)
     worse_p = 2 * (1 - p) if comparison.constant else p
-    if (p if better else worse_p) > SIGNIFICANT:
+    if (p if better else worse_p) > SIGNIFICANT or comparison.interval_holds_chance:
         return "not shown"
     if not better:
         return "worse"

@@ -184,6 +184,12 @@ class _Errors:
         return np.stack([np.sqrt(few * (weights * part**2).sum(axis=1)) for part in influences])
 
 
+def largest_error(predictions: TargetPredictions) -> float:
+    """The largest absolute error that any of the predictions has for any of the true values."""
+    truth, predicted = predictions.truth, predictions.predicted
+    return float(max(predicted.max() - truth.min(), truth.max() - predicted.min()))
+
+
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def error_intervals(
     predictions: TargetPredictions, seed: int, repeats: int = 1000
@@ -195,7 +201,7 @@ def error_intervals(
     the jackknife's (Efron and Tibshirani 1993, section 12.5). They are never narrower than those of
     Student's t. Limits of NRMSE are those of RMSE over the range of the truth. They are for the
     error of these predictions on new groups; under cross-validation that of the models of the
-    folds. NaN where an error is 0 or does not vary.
+    folds. No error exceeds `largest_error`. NaN where an error is 0 or does not vary.
     """
     if predictions.group_count < LEAST_GROUPS or not repeats:
         return dict.fromkeys(ERRORS, (math.nan, math.nan))
@@ -220,7 +226,9 @@ def error_intervals(
         lower, upper = np.percentile(t, [50 * (1 - INTERVAL_LEVEL), 50 * (1 + INTERVAL_LEVEL)])
         reach = np.array([-max(upper, student), -min(lower, -student)]) * scale * inflation
         limits.append(tuple(np.exp(center + reach).tolist()))
-    mae, rmse, unexplained = limits
+    largest = largest_error(predictions)
+    mae, rmse = ((low, min(high, largest)) for low, high in limits[:2])
+    unexplained = limits[2]
     scope = float(np.ptp(predictions.truth)) or math.nan
     nrmse = (rmse[0] / scope, rmse[1] / scope)
     return {

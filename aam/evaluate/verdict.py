@@ -121,7 +121,10 @@ def compare_in_words(comparisons: Sequence[Comparison]) -> Verdict:
         text = f"The model is worse than {constant.name} ({p})."
         return Verdict("Worse than guessing", text, "worse")
     if against_chance == "not shown":
-        text = f"The model is not shown to do better than {constant.name} ({p})."
+        why = (
+            f"{p}; the interval of the AUROC contains 0.5" if constant.interval_holds_chance else p
+        )
+        text = f"The model is not shown to do better than {constant.name} ({why})."
         return Verdict("Chance not excluded", text, "open")
     best, beats_chance = full[0], against_chance == "better"
     state = comparison.outcome(best, constant)

@@ -313,3 +313,21 @@ def test_limits_of_nrmse_are_those_of_rmse_over_the_range():
     scaled = [found["nrmse"].low * np.ptp(truth), found["nrmse"].high * np.ptp(truth)]
     assert scaled == pytest.approx([found["rmse"].low, found["rmse"].high])
     assert found["mae"].low < found["mae"].value < found["mae"].high
+
+
+@pytest.mark.parametrize("predicted", ["median", "model"])
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("is_negative", [False, True])
+def test_limits_of_errors_are_within_what_an_error_can_be(predicted, scale, is_negative):
+    """A median whose largest error was 15 months had an MAE of 4.56 (1.42 to 47.2) months."""
+    truth = np.array([0.5, 1.0, 2.0, 16.5, 2.5, 1.5, 3.0, 2.0, 1.0]) * scale
+    truth = -truth if is_negative else truth
+    groups = np.array([0, 0, 1, 2, 3, 3, 4, 5, 5])
+    values = np.full(9, np.median(truth)) if predicted == "median" else truth[::-1] / 2
+    given = predictions_of(truth, values, groups=groups)
+    found = metrics_with_intervals(given, 0)
+    largest = np.abs(values[:, None] - truth).max()
+    for name in ("mae", "rmse"):
+        assert found[name].value < found[name].high <= largest * (1 + 1e-12)
+    assert found["mae"].high == pytest.approx(largest)
+    assert found["nrmse"].high == pytest.approx(found["rmse"].high / np.ptp(truth))

@@ -13,16 +13,18 @@ import sklearn.metrics
 from aam.evaluate.comparison import (
     DEPTH_ALONE,
     DEPTH_AND_RICHNESS,
+    MAJORITY,
     MEDIAN,
     OWN_MAJORITY,
     OWN_MEDIAN,
     Baseline,
     Comparison,
+    outcome,
 )
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
-from aam.evaluate.verdict import Verdict, batch_sentences, compare_in_words, within_batches
+from aam.evaluate.verdict import Verdict, _solved, batch_sentences, compare_in_words, within_batches
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
 
 
@@ -72,6 +74,34 @@ def test_the_words_follow_the_outcomes(chance, trivial, error, p, words, sign, s
     found = compare_in_words(rivals)
     assert (found.words, found.sign) == (words, sign)
     assert found.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("auroc", "low", "high", "p", "words"),
+    [
+        (0.7, 0.48, 0.86, 0.03, "Chance not excluded"),
+        (0.7, 0.50, 0.86, 0.03, "Chance not excluded"),
+        (0.7, 0.51, 0.86, 0.03, "Better than guessing"),
+        (0.7, 0.51, 0.86, 0.06, "Chance not excluded"),
+        (0.7, math.nan, math.nan, 0.03, "Better than guessing"),
+        (0.7, math.nan, math.nan, math.nan, "Cannot be tested"),
+        (0.3, 0.10, 0.51, 0.99, "Chance not excluded"),
+        (0.3, 0.10, 0.49, 0.99, "Worse than guessing"),
+    ],
+)
+def test_better_than_guessing_does_not_stand_next_to_an_interval_that_holds_half(
+    auroc, low, high, p, words
+):
+    difference = Interval(auroc - 0.5, low - 0.5, high - 0.5)
+    of = {"auroc": Interval(0.5), "accuracy": Interval(0.5)}, {"auroc": auroc, "accuracy": 0.6}
+    guess = Comparison(MAJORITY, True, True, 40, 40, "auroc", *of, difference, p, p)
+    found = compare_in_words([guess])
+    assert found.words == words
+    holds = low <= 0.5 <= high
+    assert ("the interval of the AUROC contains 0.5" in found.sentence) == holds
+    tested = guess.tested_difference
+    if words == "Chance not excluded":
+        assert tested.low <= 0 <= tested.high
 
 
 def test_a_baseline_that_is_beaten_or_comes_close():
@@ -285,3 +315,98 @@ def test_samples_without_a_batch_are_no_batch():
     assert result[0] == "20 of 60 samples have no run and are left out of statements about it."
     assert result[1:] == batch_sentences(given.at(np.arange(40)), "run")
     assert len(batch_sentences(given.at(np.arange(20, 60)), "run")) == 1
+
+
+# --- each threshold by a case on both sides ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("samples", "of_one", "true_of_one", "is_said"),
+    [
+        (100, 95, 50, True),
+        (100, 94, 50, False),
+        (100, 95, 90, True),
+        (100, 95, 91, False),
+        (100, 100, 95, True),
+        (100, 100, 96, False),
+        (20, 19, 10, True),
+        (19, 19, 10, False),
+    ],
+)
+def test_one_class_is_named_from_95_of_100_predictions_of_20_samples_on(
+    samples, of_one, true_of_one, is_said
+):
+    truth = (np.arange(samples) >= true_of_one).astype(np.int64)
+    given = scored(truth, np.where(np.arange(samples) < of_one, 0.2, 0.8))
+    text = " ".join(said(given))
+    assert ("of the samples are predicted as no, but" in text) == is_said
+
+
+def solved_by(key: str, value: float, groups: int = 6, samples: int = 20) -> bool:
+    """Whether depth alone is said to solve a task with such a metric; the guess has 40 samples."""
+    labels = {"r2": (), "auroc": tuple("ab"), "balanced_accuracy": tuple("abc")}[key]
+    of = {key: Interval(value), "auroc": Interval(value), "r2": Interval(value)}, {}
+    more = Interval(0.0), math.nan, math.nan
+    depth = Comparison(DEPTH_ALONE, True, False, samples, groups, "mae", *of, *more)
+    guess = replace(depth, name=MEDIAN, constant=True, samples=40)
+    return bool(_solved([guess, depth], labels))
+
+
+@pytest.mark.parametrize(
+    ("key", "limit"), [("auroc", 0.9), ("balanced_accuracy", 0.9), ("r2", 0.8)]
+)
+def test_a_baseline_solves_a_task_from_its_limit_on(key, limit):
+    assert solved_by(key, limit)
+    assert not solved_by(key, limit - 0.005)
+    assert not solved_by(key, limit, groups=5)
+    assert not solved_by(key, limit, samples=19)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_number", "is_said"),
+    [(0.55, False, True), (0.555, False, False), (0.05, True, True), (0.055, True, False)],
+)
+def test_a_metric_inside_batches_is_next_to_nothing_up_to_its_limit(
+    monkeypatch, value, is_number, is_said
+):
+    monkeypatch.setattr("aam.evaluate.verdict.within_batches", lambda _: value)
+    given = numeric(0.5) if is_number else two_classes(1.0)
+    found = batch_sentences(replace(given, batch=np.arange(200) % 4), "run")
+    assert ("Inside a run the model is not clearly better" in " ".join(found)) == is_said
+
+
+@pytest.mark.parametrize(
+    ("p", "mae", "expected"),
+    [
+        # The model errs by 1 and the guess by 3: nine tenths of the gain are an error of 1.2.
+        (0.05, 1.21, "better"),
+        (0.05, 1.19, "close"),
+        (0.051, 1.21, "not shown"),
+        (0.051, 1.19, "not shown"),
+        (math.nan, 1.21, "untested"),
+    ],
+)
+def test_the_level_of_a_test_and_the_share_of_a_gain(p, mae, expected):
+    rival = Comparison(
+        DEPTH_ALONE,
+        True,
+        False,
+        9,
+        9,
+        "mae",
+        {"mae": Interval(mae)},
+        {"mae": 1.0},
+        Interval(1 - mae),
+        p,
+        p,
+    )
+    guess = replace(rival, name=MEDIAN, constant=True, metrics={"mae": Interval(3.0)})
+    assert outcome(rival, guess) == expected
+
+
+@pytest.mark.parametrize(("p", "expected"), [(0.975, "not shown"), (0.976, "worse")])
+def test_a_guess_is_better_at_half_of_the_level(p, expected):
+    difference = Interval(1.0, 0.5, 1.5)
+    of = {"mae": Interval(3.0)}, {"mae": 4.0}
+    guess = Comparison(MEDIAN, True, True, 9, 9, "mae", *of, difference, p, p)
+    assert outcome(guess, guess) == expected
