@@ -298,13 +298,12 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if isinstance(error, InputError):
             problems = [problem.removeprefix(f"{path}: ") for problem in error.problems]
         version = description.get("version") if isinstance(description, dict) else None
-        if version is not None:
-            is_this = version == aam.__version__
-            this = "another commit of that version" if is_this else f"aam {aam.__version__}"
-            problems.append(
-                f"written by aam {version}, this is {this}; install the one that wrote it (see "
-                "run.json), or train again"
-            )
+        if version == aam.__version__:
+            problems.append("the file is damaged, or was changed; copy it again, or train again")
+        elif version is not None:
+            this = f"this is aam {aam.__version__}"
+            remedy = "install the one that wrote it (see run.json), or train again"
+            problems.append(f"written by aam {version}, {this}; {remedy}")
         raise InputError(
             *(p if p.startswith(str(path)) else f"{path}: {p}" for p in problems)
         ) from error
