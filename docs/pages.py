@@ -258,24 +258,49 @@ def rivals(values: Values) -> str:
     return table(f"| task, metric | aam | {' | '.join(programs)} |", lines)
 
 
+# Simple models of the same split: three of them do not look at which ASVs a sample has, two do.
+DEPTHS = ("depth alone", "richness alone", "depth and richness alone")
+SIMPLE = {
+    "linear model of presence": "linear model",
+    "random forest on counts, as q2-sample-classifier": "forest on counts",
+}
+
+
+def simple_models(values: Values) -> list[str]:
+    """AUROC over all samples of aam, and of simple models on the same splits; a dash where a study
+    is too large for them.
+    """
+    baselines = values["baselines"]
+    simple = [text(baselines[name]) if name in baselines else "-" for name in SIMPLE]
+    return [text(values["value"]), *simple, text(max(baselines[name] for name in DEPTHS))]
+
+
+SIMPLE_HEADER = " | ".join(("aam", *SIMPLE.values(), "best of depth and richness"))
+
+
 def diseases(values: Values) -> str:
-    """All diseases: AUROC of each study that was held out whole, and the mean."""
+    """All diseases: AUROC over all samples next to that of simple models, the mean over studies
+    that were held out whole, and each study.
+    """
     rows = []
     for name, title in DISEASES.items():
         parts = values[name]["parts"]
         studies = ", ".join(f"{study} {text(value)}" for study, value in parts.items())
-        rows.append([title, str(len(parts)), text(mean(parts)), studies])
-    return table("| disease | studies | mean AUROC | AUROC of each study |", rows)
+        mean_text = text(mean(parts))
+        rows.append([title, str(len(parts)), *simple_models(values[name]), mean_text, studies])
+    header = f"| disease | studies | {SIMPLE_HEADER} | mean over studies, aam | each study, aam |"
+    return table(header, rows)
 
 
 def new_studies(values: Values) -> str:
-    """The first diseases, with the range over studies."""
+    """The first diseases, next to simple models, with the range over studies."""
     rows = []
     for name, title in [*DISEASES.items()][:4]:
         parts = values[name]["parts"]
         low, high = min(parts.values()), max(parts.values())
-        rows.append([title, str(len(parts)), f"{mean(parts):.2f}", f"{low:.2f} to {high:.2f}"])
-    return table("| disease | studies | AUROC | range over studies |", rows)
+        spread = f"{mean(parts):.2f} ({low:.2f} to {high:.2f})"
+        rows.append([title, str(len(parts)), *simple_models(values[name]), spread])
+    return table(f"| disease | studies | {SIMPLE_HEADER} | mean over studies, aam (range) |", rows)
 
 
 def mean(parts: Mapping[str, float]) -> float:
