@@ -261,8 +261,8 @@ def rivals(values: Values) -> str:
 # Simple models of the same split: three of them do not look at which ASVs a sample has, two do.
 DEPTHS = ("depth alone", "richness alone", "depth and richness alone")
 SIMPLE = {
-    "linear model of presence": "linear model",
-    "random forest on counts, as q2-sample-classifier": "forest on counts",
+    "linear model of presence": "linear",
+    "random forest on counts, as q2-sample-classifier": "forest",
 }
 
 
@@ -275,7 +275,7 @@ def simple_models(values: Values) -> list[str]:
     return [text(values["value"]), *simple, text(max(baselines[name] for name in DEPTHS))]
 
 
-SIMPLE_HEADER = " | ".join(("aam", *SIMPLE.values(), "best of depth and richness"))
+SIMPLE_HEADER = " | ".join(("aam", *SIMPLE.values(), "depth, richness"))
 
 
 def diseases(values: Values) -> str:
@@ -288,7 +288,7 @@ def diseases(values: Values) -> str:
         studies = ", ".join(f"{study} {text(value)}" for study, value in parts.items())
         mean_text = text(mean(parts))
         rows.append([title, str(len(parts)), *simple_models(values[name]), mean_text, studies])
-    header = f"| disease | studies | {SIMPLE_HEADER} | mean over studies, aam | each study, aam |"
+    header = f"| disease | studies | {SIMPLE_HEADER} | mean of studies | each study |"
     return table(header, rows)
 
 
@@ -300,7 +300,7 @@ def new_studies(values: Values) -> str:
         low, high = min(parts.values()), max(parts.values())
         spread = f"{mean(parts):.2f} ({low:.2f} to {high:.2f})"
         rows.append([title, str(len(parts)), *simple_models(values[name]), spread])
-    return table(f"| disease | studies | {SIMPLE_HEADER} | mean over studies, aam (range) |", rows)
+    return table(f"| disease | studies | {SIMPLE_HEADER} | mean of studies (range) |", rows)
 
 
 def mean(parts: Mapping[str, float]) -> float:
