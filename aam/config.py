@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
@@ -45,7 +45,6 @@ Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
-ColumnKind = Literal["identity", "technical", "time", "biology"]
 Profiled = Literal["step", "memory", "batch-size"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
@@ -72,7 +71,6 @@ WEIGHTS_HELP = "Weights of the classes in the order of their names, or balanced.
 MEMBERS_HELP = "Members of the blend; unset: presence and forest, and deep with network options."
 DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
-COLUMN_KINDS = "What columns are: identity, technical, time or biology."
 PROFILED_HELP = "Time by stage, memory by stage, or the largest batch."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
@@ -540,27 +538,15 @@ class AuditConfig(MetadataFormat, OutputConfig):
     rarefy_depth: PositiveInt | None = option(None, DEPTH_HELP)
     seed: Seed = option(0, "Seed of the rarefaction.")
     output: Path | None = option(None, "New folder of tables of columns and samples.")
-    column_kind: tuple[str, ...] = option((), COLUMN_KINDS, "NAME=KIND ...")
 
     def problems(self) -> Iterator[str]:
-        """Kinds that do not exist, and a target that also divides the samples."""
-        for text in self.column_kind:
-            name, mark, kind = text.rpartition("=")
-            if not (name and mark) or kind not in get_args(ColumnKind):
-                kinds = ", ".join(get_args(ColumnKind))
-                yield f"--column-kind is {text!r}, expected NAME=KIND with a KIND of {kinds}"
+        """A file as output, and a target that also divides the samples."""
         if self.output is not None and self.output.suffix == ".tsv":
             remedy = "columns.tsv in that folder is the table of columns"
             yield f"--output is {self.output}, expected a folder: {remedy}"
         if self.metadata_column in {self.group_column, self.study_column} - {None}:
             divides = "also divides the samples; leave one of them out"
             yield f"--metadata-column {shown([self.metadata_column])} {divides}"
-
-    @property
-    def kinds(self) -> dict[str, ColumnKind]:
-        """What columns are, by name."""
-        pairs = (text.rpartition("=") for text in self.column_kind)
-        return {name: cast(ColumnKind, kind) for name, _, kind in pairs}
 
     @property
     def data(self) -> DataConfig:

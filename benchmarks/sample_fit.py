@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,7 @@ from aam.io.metadata import read_metadata
 from aam.io.tables import AmpliconTable
 from aam.predict.mixture import likeliest_sources
 from aam.predict.subject_fit import fit_subjects, shifts
-
-Ints, Floats = npt.NDArray[np.int64], npt.NDArray[np.float64]
+from aam.typing import Floats, Ints
 
 # The column of subjects of each study, if one has several samples, and that of time.
 STUDIES: dict[str, tuple[str | None, str | None]] = {
@@ -270,7 +270,7 @@ def stability(name: str) -> None:
         print(f"{name} {kind}: {len(found)}, mean {share:.2f}, stable {len(stable)}", flush=True)
     if STUDIES[name][0] is None:
         return
-    by_time = {}
+    by_time: dict[str, list[Any]] = {}
     for label, time in {"no time": None, "time": times}.items():
         if label == "time" and time is None:
             continue

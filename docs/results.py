@@ -230,7 +230,7 @@ def values_of(folder: Path, metric: str) -> dict[str, Any]:
     values["audit"] = {
         row["column"]: {"random": row["random"], "split": row["split"]}
         for row in target.get("audit", [])
-        if row["kind"] in ("identity", "reads")
+        if row["remark"] == "donors" or row["column"] in ("sequencing depth", "richness")
     }
     return dict(rounded(values))
 

@@ -28,14 +28,7 @@ from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import not_none
 from aam.predict.audit import Audit, make_audit
-from aam.report.audit import (
-    MOST_ROWS,
-    advice_of,
-    audit_table,
-    recommended_options,
-    sentences_of,
-    warnings_of,
-)
+from aam.report.audit import MOST_ROWS, advice_of, audit_table, sentences_of
 from aam.report.charts import plain_lines
 from aam.report.samples import sample_lines
 from aam.typing import OptionValue
@@ -51,7 +44,7 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
     target, data = config.metadata_column, config.data
     targets = () if target is None else (target,)
     divisions = tuple(filter(None, (data.group_column, data.study_column)))
-    inputs = inputs_of(config, table, metadata, (*targets, *divisions, *config.kinds))
+    inputs = inputs_of(config, table, metadata, (*targets, *divisions))
     # `aam train` chooses its depth by its folds, and the audit uses the same depth.
     members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
     required = [*targets, *filter(None, [data.study_column])]
@@ -69,8 +62,8 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
             raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
     for text in metadata.read_as_text(metadata.columns):
         log.warning("warning: %s", text)
-    groups = data.group_column or data.study_column
-    return make_audit(study, target, config.classifier, groups, data.study_column, config.kinds)
+    groups = data.group_column, data.study_column
+    return make_audit(study, target, config.classifier, *groups)
 
 
 def audit(
@@ -88,7 +81,7 @@ def audit(
     table : biom.Table, DataFrame, AnnData, AmpliconTable or path
     metadata : DataFrame by sample id, or path
     metadata_column : str, optional
-        The target; without one it is said what the columns are.
+        The target; without one it is said which columns may name donors.
     group_column : str, optional
         Column whose values stay on one side of the split.
     **options
@@ -121,36 +114,42 @@ def columns_of(audit: Audit) -> pd.DataFrame:
     return audit.frame.assign(advice=advice_of(audit))
 
 
-def train_command(config: AuditConfig, audit: Audit) -> str:
-    """The command of `aam train` that an audit recommends."""
+def train_command(config: AuditConfig, audit: Audit) -> str | None:
+    """The command of `aam train` if a single column may name donors and no groups are given."""
+    if audit.recommended_group is None or audit.target is None:
+        return None
     words = ["aam", "train", "--table", str(config.table), "--metadata", str(config.metadata)]
-    words += ["--metadata-column", str(config.metadata_column)]
+    words += _option("--metadata-column", audit.target)
     words += ["--classifier"] if config.classifier else []
     words += ["--decimal", config.decimal] if config.decimal != "." else []
     words += ["--missing-values", *config.missing_values] if config.missing_values else []
     words += ["--rarefy-depth", str(config.rarefy_depth)] if config.rarefy_depth else []
     words += ["--missing", "drop"] if audit.has_gaps else []
-    words += recommended_options(audit)
+    words += _option("--group-column", audit.recommended_group)
+    words += _option("--study-column", config.study_column) if config.study_column else []
     words += ["--exclude", str(config.exclude)] if config.exclude else []
     return shlex.join([*words, "--output-dir", "run"])
+
+
+def _option(name: str, value: str) -> list[str]:
+    """Words of an option; a value that begins with a dash needs an equals sign."""
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
 
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the tables and what to do, and write them with ``--output``."""
     output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
     target, groups = config.metadata_column, config.group_column
-    columns = filter(None, (target, groups, config.study_column, config.time_column))
-    inputs = inputs_of(config, config.table, config.metadata, (*columns, *config.kinds))
+    columns = [*filter(None, (target, groups, config.study_column, config.time_column))]
+    inputs = inputs_of(config, config.table, config.metadata, columns)
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
     list_shallow_samples(table)
     times = study_times(table, metadata, config.time_column)
     # The table is already without the samples to exclude.
     result = _audited(replace(config, exclude=None), table, metadata)
-    subjects = groups or result.recommendation.group
+    subjects = groups or result.recommended_group
     check = check_study(table, metadata, subjects, times)
-    for line in warnings_of(result):
-        write_line(line)
-    rows = audit_table(result, with_advice=False, most=MOST_ROWS)
+    rows = audit_table(result, most=MOST_ROWS)
     lines = [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check, subjects)]
     for line in [*lines, ""]:
         write_line(line)
@@ -160,6 +159,6 @@ def audit_study(config: AuditConfig) -> None:
             write_text(folder / COLUMN_TABLE, text)
             write_check(folder, check)
         write_line(f"all columns and samples: {output.folder}")
-    if target is not None:
+    if (command := train_command(config, result)) is not None:
         write_line("Recommended:")
-        write_line(f"    {train_command(config, result)}")
+        write_line(f"    {command}")

@@ -82,3 +82,18 @@ def is_constant_within(column: Column, finer: Column) -> bool:
         return False
     counts = contingency_matrix(finer.codes[both], column.codes[both])
     return bool(counts.max(axis=1).sum() >= NESTED * both.sum())
+
+
+def nested_in(studies: Column | None, column: Column) -> Column:
+    """Nest the values of a column in studies, which may use the same numbers for other donors; if
+    they do, these are names.
+    """
+    if studies is None or studies.name == column.name:
+        return column
+    has_value = (column.codes >= 0) & (studies.codes >= 0)
+    pairs = studies.codes * (column.levels + 1) + column.codes
+    codes = np.full(len(pairs), -1, np.int64)
+    codes[has_value] = np.unique(pairs[has_value], return_inverse=True)[1]
+    if codes.max(initial=-1) + 1 == column.levels:
+        return column
+    return column._replace(codes=codes, numbers=np.full(len(codes), np.nan))

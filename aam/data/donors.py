@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from aam.config import DataConfig
-from aam.data.columns import QUANTILES, Column, is_constant_within, read_column
+from aam.data.columns import QUANTILES, Column, is_constant_within, nested_in, read_column
 from aam.data.splits import Split
 from aam.device.rng import generator
 from aam.io.metadata import Metadata
@@ -30,6 +30,8 @@ FEW_ORDERS, EARLY_ALPHA = 99, 0.1
 # Another column explains a candidate if, next to samples that are equal in it, less than this share
 # of the likeness is left; below `SURELY_LEFT`, also if it can be chance.
 LEAST_LEFT, SURELY_LEFT, ALPHA_WITHIN = 0.5, 0.8, 0.05
+# Strata of fewer samples on average explain nothing.
+LEAST_OF_STRATUM = 3
 # Numbers are ordered, as times are, if samples of successive values are alike by this share, or if
 # less than `LEAST_LEFT` of the likeness is left next to a few neighbouring values.
 ORDERED, NEAR_VALUES = 0.6, 3
@@ -87,6 +89,8 @@ def likeness_within(codes: Ints, alike: Floats, strata: Ints | None = None) -> L
     are left out. Negative codes are missing.
     """
     rows = np.flatnonzero(codes >= 0)
+    if not len(rows):
+        return Likeness()
     strata = np.zeros(len(codes), np.int64) if strata is None else strata
     places = np.unique(strata[rows], return_inverse=True)[1]
     both = np.unique(np.stack([places, codes[rows]]), axis=1, return_inverse=True)
@@ -154,7 +158,10 @@ class _Pairs(NamedTuple):
 
 
 def find_donors(
-    columns: Sequence[Column], alike: Floats, ignored: Collection[str] = ()
+    columns: Sequence[Column],
+    alike: Floats,
+    ignored: Collection[str] = (),
+    studies: Column | None = None,
 ) -> list[Donors]:
     """Find the columns whose values may name donors, and that no other column explains.
 
@@ -166,8 +173,11 @@ def find_donors(
         `likeness_of` the samples.
     ignored : collection of str
         Columns that are not returned, such as the target; they may explain others.
+    studies : Column, optional
+        The column of studies, which may use the same values for other donors.
     """
-    candidates = [column for column in columns if can_be_donors(column)]
+    nested = [nested_in(studies, column) for column in columns]
+    candidates = [column for column in nested if can_be_donors(column)]
     if not candidates:
         return []
     random = generator(0, "donors")
@@ -257,7 +267,8 @@ def _is_explained(
     equal in another column.
     """
     strata = other.strata
-    if _holds(other, column) or len(np.unique(strata)) < 2:
+    number = len(np.unique(strata))
+    if _holds(other, column) or not 2 <= number <= len(strata) / LEAST_OF_STRATUM:
         return False
     within = likeness_within(column.codes, alike, strata)
     if np.isnan(within.excess):
@@ -303,10 +314,13 @@ def divided_donors(
     if len(rows) > MOST_COMPARED:
         rows = np.sort(generator(0, "samples").choice(rows, MOST_COMPARED, replace=False))
     ids = [table.sample_ids[row] for row in rows.tolist()]
-    columns = [read_column(metadata, name, ids) for name in metadata.columns]
-    if not any(divided.get(c.name, 0) and can_be_donors(c) for c in columns):
+    read = {name: read_column(metadata, name, ids) for name in metadata.columns}
+    studies = read.get(data.study_column or "")
+    candidates = [name for name in read if can_be_donors(nested_in(studies, read[name]))]
+    if not any(divided.get(name, 0) for name in candidates):
         return []
-    donors = find_donors(columns, likeness_of(table.counts[rows]), ignored)
+    alike = likeness_of(table.counts[rows])
+    donors = find_donors([*read.values()], alike, ignored, studies)
     return [
         f"{divided[column.name]} values of {column.name!r} lie on both sides of the split, and two "
         f"samples with the same value are more alike than others ({within.same:.2f} and "

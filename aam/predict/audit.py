@@ -1,67 +1,51 @@
-"""Audit: how well each metadata column predicts a target without microbes, and what to do."""
+"""Audit: what each metadata column says about the target, microbes and samples, measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from scipy.stats import rankdata
 
-from aam.config import ColumnKind
+from aam.data.columns import Column, column_of_numbers, read_column
+from aam.data.donors import Donors, find_donors, likeness_of, likeness_within
 from aam.data.splits import Groups
 from aam.data.study import Study
 from aam.device.rng import generator
-from aam.io.metadata import Metadata
 from aam.options import not_none
-from aam.predict.column_kinds import Overview, has_role, overview
-from aam.predict.columns import (
-    MOST_LEVELS,
-    STATES,
-    Column,
-    is_equal,
-    is_nested,
-    make_column,
-    read_column,
-)
 from aam.predict.leaks import (
-    DANGERS,
     LARGEST_LIMIT,
     LEAST_GROUPS_OF_CLASS,
-    LEAST_OF_LEVEL,
-    Design,
+    LEAST_LEAK_UNITS,
     Score,
+    indicators,
+    is_confounded,
+    is_copy_of_number,
+    predicted_by,
     predicted_by_microbes,
+    scale_of,
     scaled,
     score,
+    share_decided,
 )
 from aam.predict.out_of_fold import Fold, group_folds
 from aam.predict.prediction import presence_of
-from aam.typing import Ids, Integers, Ints
+from aam.typing import Floats, Ints
 
-AUDIT_FOLDS, MOST_COVARIATES = 5, 5
-# The kernel of this number of samples takes a second.
-MOST_AUDIT_SAMPLES = 1500
+AUDIT_FOLDS = 5
+# The likenesses of this number of samples take a second.
+MOST_AUDIT_SAMPLES = 1000
+# Columns of more levels are not predicted by microbes.
+MOST_LEVELS = 50
 
 DEPTH_COLUMN, RICHNESS = "sequencing depth", "richness"
 
-# Columns of the frame of an audit with numbers.
-SCORES = ("random", "split", "random_gain", "split_gain", "microbes_gain")
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """Options of `aam train` that an audit recommends: at most one column of each kind, and
-    covariates to compare with.
-    """
-
-    group: str | None = None
-    batch: str | None = None
-    study: str | None = None
-    categorical: tuple[str, ...] = ()
-    numeric: tuple[str, ...] = ()
+# What follows from the figures of a column, the worst first.
+REMARKS = ("same", "gives away", "donors", "ordered", "", "id", "constant")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,47 +55,53 @@ class Audit:
     Attributes
     ----------
     target : str, optional
-    classes : bool
-        Whether the target is predicted as classes.
     frame : DataFrame
-        One row per column, the most dangerous first: ``column``, ``kind`` (identity, technical,
-        time, biology, reads), ``form`` (category, number, date, reads), ``levels``, ``within`` (the
-        coarser column in which it is nested), ``random`` and ``split`` (AUROC or MAE of the target
-        predicted from the column alone, on a random split and on that of `aam train`),
-        ``random_gain``, ``split_gain`` (share of the error of guessing that is removed),
-        ``microbes_gain`` (how well microbes predict the column), ``danger`` (one of `DANGERS`),
-        ``part`` (the part of a name or date that tells the target), ``state`` (id, constant or
-        empty if it is not judged). Without a target the scores are missing.
-    microbes : Score
-        How well the microbes predict the target.
+        One row per column: ``column``, ``levels``, ``samples`` (with a value), ``random`` and
+        ``split`` (AUROC or MAE of the target predicted from the column alone, on random folds and
+        on whole values of `divided_by`), ``random_gain`` and ``split_gain`` (share of the error of
+        guessing that is removed), ``decides`` (share of the samples of each class of the target
+        that the column tells), ``decided`` (the same with both exchanged), ``same_value`` and
+        ``other_values`` (mean likeness of the reads of two samples with the same value and with
+        others), ``microbes_gain`` (how well microbes predict the column), ``remark`` (one of
+        `REMARKS`). Without a target its scores are missing.
+    donors : tuple of str
+        Columns that may name donors, found from the reads.
     group : str, optional
-        The column of the groups that count.
+        The column of groups that the user gives.
     divided_by : str, optional
         The column whose values stay together in the split.
+    classes : bool
+        Whether the target is predicted as classes.
+    microbes : Score
+        How well the microbes predict the target.
     units : int
-        Number of its groups, or of samples.
+        Number of groups, or of samples.
     noticeable : float
         Share of the error of guessing that a column must remove to be named.
-    recommendation : Recommendation
     has_gaps : bool
-        Whether samples without metadata were left out, or lack a recommended column.
+        Whether samples without metadata were left out.
     """
 
     target: str | None
-    classes: bool
     frame: pd.DataFrame
-    microbes: Score = field(default_factory=Score)
+    donors: tuple[str, ...] = ()
     group: str | None = None
     divided_by: str | None = None
+    classes: bool = False
+    microbes: Score = field(default_factory=Score)
     units: int = 0
     noticeable: float = np.inf
-    recommendation: Recommendation = field(default_factory=Recommendation)
     has_gaps: bool = False
 
     @property
     def can_judge(self) -> bool:
         """Whether a column that gives the target away would have been named."""
         return self.noticeable <= LARGEST_LIMIT
+
+    @property
+    def recommended_group(self) -> str | None:
+        """The only column that may name donors, where the user gives no groups."""
+        return self.donors[0] if len(self.donors) == 1 and self.group is None else None
 
 
 def make_audit(
@@ -120,7 +110,6 @@ def make_audit(
     classifier: bool = False,
     group_column: str | None = None,
     fold_column: str | None = None,
-    kinds: Mapping[str, ColumnKind] | None = None,
 ) -> Audit:
     """Audit the samples of a study, or a random part of many, for one target.
 
@@ -129,225 +118,182 @@ def make_audit(
     study : Study
         Samples that have a value of the target.
     target : str, optional
-        Unset: it is said what the columns are, and nothing is judged.
+        Unset: nothing is predicted.
     classifier : bool
         Whether numbers are predicted as classes.
     group_column : str, optional
-        Column of the groups that count, which the split of `aam train` keeps together; unset: that
-        of the subjects, if there is one.
+        Column of the groups that count, which the split keeps together; unset: the only column that
+        may name donors.
     fold_column : str, optional
         Column whose values that split holds out whole; unset: those of the groups.
-    kinds : mapping of str to str, optional
-        What columns are, where the user says so.
     """
     rows, metadata = np.arange(len(study.table.sample_ids)), not_none(study.metadata)
     if len(rows) > MOST_AUDIT_SAMPLES:
         rows = np.sort(generator(0, "audit").choice(rows, MOST_AUDIT_SAMPLES, replace=False))
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
-    presence = presence_of(study, rows)
-    columns = [read_column(metadata, name, ids) for name in metadata.columns if name != target]
-    columns.append(_column_of_reads(DEPTH_COLUMN, study.table.depths[rows]))
-    columns.append(_column_of_reads(RICHNESS, np.diff(presence.indptr)))
-    if target is None:
-        view = overview(columns, kinds or {}, presence, np.zeros(len(ids), np.int64))
-        return Audit(None, False, _frame(view), group=view.subject)
-    classes = classifier or metadata.kinds[target] != "numeric"
-    goal = read_column(metadata, target, ids)
-    view = overview([*columns, goal], kinds or {}, presence, _strata(goal, classes))
-    *columns, goal = view.columns
-    view = Overview(columns, None if view.subject == target else view.subject, view.within)
-    design = _design(metadata, ids, goal, classes, view, (group_column, fold_column))
-    microbes, gains = _scores_of_microbes(presence, design, columns)
-    frame = _frame(view, _judgements(design, columns, gains))
-    options = _recommendation(design, view, frame)
-    return Audit(
-        target,
-        classes,
-        frame,
-        microbes,
-        group=design.group,
-        divided_by=design.fold or design.group,
-        units=len(np.unique(design.units)),
-        noticeable=design.noticeable,
-        recommendation=options,
-        has_gaps=_has_gaps(study, columns, options),
-    )
-
-
-# --- how the samples are divided -----------------------------------------------------------------
-
-
-def _column_of_reads(name: str, numbers: Integers) -> Column:
-    return make_column(name, pd.Series(numbers), "reads", numbers.astype(np.float64))
-
-
-def _strata(goal: Column, classes: bool) -> Ints:
-    """Classes of the target, or up to ten parts of its numbers of at least `LEAST_OF_LEVEL`."""
-    if classes:
-        return goal.codes
-    parts = int(np.clip(len(goal.codes) // LEAST_OF_LEVEL, 1, 10))
-    order = rankdata(goal.numbers, method="ordinal") - 1
-    return np.asarray(order * parts // len(order), np.int64)
-
-
-def _folds(ids: Ids, goal: Column, classes: bool, groups: Groups) -> list[Fold]:
-    """Folds that spread the target evenly; whole groups stay together."""
-    strata = [str(code) for code in goal.codes] if classes else goal.numbers
-    return group_folds(ids, AUDIT_FOLDS, groups, strata, seed=0)
-
-
-def _design(
-    metadata: Metadata,
-    ids: Ids,
-    goal: Column,
-    classes: bool,
-    view: Overview,
-    options: tuple[str | None, str | None],
-) -> Design:
-    """Divide the samples by the columns of groups and folds that the user gives, or by subject."""
-    group_column, fold_column = options
+    presence, counts, data = presence_of(study, rows), study.table.counts[rows], study.config
+    read = {name: read_column(metadata, name, ids) for name in metadata.columns}
+    columns = [column for name, column in read.items() if name != target]
+    columns.append(column_of_numbers(DEPTH_COLUMN, study.table.depths[rows]))
+    columns.append(column_of_numbers(RICHNESS, np.diff(presence.indptr)))
+    alike = likeness_of(counts)
+    ignored = {*filter(None, (target, data.study_column, data.batch_column))}
+    found = find_donors([*read.values()], alike, ignored, read.get(data.study_column or ""))
+    frame = pd.DataFrame([_figures(column, alike, found) for column in columns])
+    donors = tuple(donors.column.name for donors in found if not donors.is_ordered)
+    has_gaps = len(study.aligned) < len(study.samples)
     # Groups of one sample each keep nothing together.
-    if not any(column.name == group_column and column.is_repeated for column in view.columns):
-        group_column = None
-    group = group_column or view.subject
+    given = group_column if group_column and read[group_column].levels < len(ids) else None
+    audit = Audit(target, frame, donors, given, has_gaps=has_gaps)
+    if target is None:
+        return replace(audit, frame=_sorted(frame))
+    group = given or audit.recommended_group
     groups = ids if group is None else metadata.groups(group, ids)
-    random = split = _folds(ids, goal, classes, None)
-    divider = fold_column or group
-    if divider is not None and len(set(groups)) > 1:
-        split = _folds(ids, goal, classes, metadata.groups(divider, ids))
-    return Design(
-        goal,
-        classes,
-        random,
-        split,
-        units=np.unique(groups, return_inverse=True)[1],
-        tests=sum((not column.state) + len(column.parts) for column in view.columns),
-        group=group,
-        fold=fold_column,
-        has_option=bool(fold_column or group_column),
+    divider = fold_column or data.study_column or group
+    design = Design(
+        read[target],
+        classifier or not read[target].is_number,
+        _folds(ids, read[target], None if divider is None else metadata.groups(divider, ids)),
+        _folds(ids, read[target], None),
+        np.unique(groups, return_inverse=True)[1],
+        tests=sum(state == "" for state in frame["remark"]),
+    )
+    frame = frame.join(pd.DataFrame([design.figures(column) for column in columns]))
+    microbes, frame["microbes_gain"] = _scores_of_microbes(presence, design, columns)
+    remarks = zip(columns, frame.itertuples(), strict=True)
+    frame["remark"] = [design.remark(column, row) for column, row in remarks]
+    return replace(
+        audit,
+        frame=_sorted(frame),
+        classes=design.classes,
+        divided_by=divider,
+        microbes=microbes,
+        units=len(np.unique(groups)),
+        noticeable=design.noticeable,
     )
 
 
-def _has_gaps(study: Study, columns: Sequence[Column], options: Recommendation) -> bool:
-    """Whether samples were left out for lack of metadata, or lack a recommended column."""
-    needed = [column for column in columns if column.name in (options.batch, options.study)]
-    are_left_out = len(study.aligned) < len(study.samples)
-    return are_left_out or any((column.codes < 0).any() for column in needed)
+# --- figures -------------------------------------------------------------------------------------
 
 
-# --- the frame -----------------------------------------------------------------------------------
+def _figures(column: Column, alike: Floats, found: Sequence[Donors]) -> dict[str, object]:
+    """Levels, samples and likeness of a column, and what follows from them."""
+    remark = {x.column.name: "ordered" if x.is_ordered else "donors" for x in found}
+    likeness = likeness_within(column.codes, alike)
+    if column.levels < 2 and column.samples in (0, len(column.codes)):
+        state = "constant"
+    elif column.levels == len(column.codes) and not column.is_number:
+        state = "id"
+    else:
+        state = remark.get(column.name, "")
+    return {
+        "column": column.name,
+        "levels": column.levels,
+        "samples": column.samples,
+        "same_value": likeness.same,
+        "other_values": likeness.others,
+        "remark": state,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """What every column of an audit is judged by; N samples, K classes (1 for numbers).
+
+    `split` and `random` are folds, `units` int64 [N] the group of each sample, and `tests` the
+    number of columns that are judged together.
+    """
+
+    goal: Column
+    classes: bool
+    split: Sequence[Fold]
+    random: Sequence[Fold]
+    units: Ints
+    tests: int
+
+    @property
+    def codes(self) -> Ints:
+        """Classes of the target, or parts of its numbers, int64 [N]."""
+        return self.goal.codes if self.classes else self.goal.strata
+
+    @cached_property
+    def truth(self) -> Floats:
+        """The target as numbers [N, 1] or indicators of classes [N, K], divided by `scale`."""
+        return scaled(indicators(self.goal, self.classes))
+
+    @cached_property
+    def scale(self) -> float:
+        """A divisor of the target."""
+        return scale_of(indicators(self.goal, self.classes))
+
+    @cached_property
+    def noticeable(self) -> float:
+        """Gain above which a column would be named; infinite with too few groups or folds."""
+        folds, groups = len(self.split), len(np.unique(self.units))
+        if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_LEAK_UNITS:
+            return np.inf
+        perfect = score(self.truth, self.truth, self.units, self.tests)
+        return perfect.gain - perfect.low
+
+    def score(self, predicted: Floats) -> Score:
+        """Judge predictions [N, K] of the target."""
+        result = score(self.truth, predicted, self.units, self.tests)
+        return result._replace(value=result.value * self.scale)
+
+    def figures(self, column: Column) -> dict[str, float]:
+        """Scores of a column on both splits, and how far it and the target decide each other."""
+        few_levels = 2 * column.levels <= column.samples
+        codes = column.codes if few_levels else column.strata
+        random = self.score(predicted_by(column, self.truth, self.random))
+        split = self.score(predicted_by(column, self.truth, self.split))
+        return {
+            "random": random.value,
+            "split": split.value,
+            "random_gain": random.gain,
+            "split_gain": split.gain,
+            "split_low": split.low,
+            "decides": share_decided(codes, self.codes),
+            "decided": share_decided(self.codes, codes),
+        }
+
+    def remark(self, column: Column, row: Any) -> str:
+        """What follows from the figures of a column, one of `REMARKS`."""
+        if row.remark in ("id", "constant", "donors"):
+            return str(row.remark)
+        if self.classes and is_confounded(column, self.goal):
+            return "same"
+        if not self.classes and is_copy_of_number(column, self.goal.numbers):
+            return "same"
+        gives_away = Score(row.split, row.split_gain, row.split_low).alarms
+        return "gives away" if gives_away else str(row.remark)
+
+
+def _folds(ids: Sequence[str], goal: Column, groups: Groups) -> list[Fold]:
+    """Folds that spread the target evenly; whole groups stay together."""
+    strata = goal.numbers if goal.is_number else [str(code) for code in goal.codes]
+    return group_folds(ids, AUDIT_FOLDS, groups, strata, seed=0)
 
 
 def _scores_of_microbes(
     presence: sparse.csr_matrix, design: Design, columns: Sequence[Column]
-) -> tuple[Score, dict[Column, float]]:
-    """The microbes' score of the target, and the gain by which they predict each column of not too
-    many levels.
+) -> tuple[Score, list[float]]:
+    """The microbes' score of the target, and the gain by which they predict each column that varies
+    and has not too many levels, else NaN.
     """
-    columns = [column for column in columns if not column.state]
-    columns = [c for c in columns if c.form != "category" or 2 <= c.levels <= MOST_LEVELS]
-    truths = [design.truth, *(scaled(column.indicators()) for column in columns)]
+    told = [c for c in columns if c.is_number or 2 <= c.levels <= MOST_LEVELS]
+    truths = [design.truth, *(scaled(indicators(column)) for column in told)]
     ends = np.cumsum([truth.shape[1] for truth in truths])[:-1]
     predicted = predicted_by_microbes(presence, np.hstack(truths), design.random)
     target, *others = np.split(predicted, ends, axis=1)
     gains = {
-        column: score(truth, values, design.units, design.tests).gain
-        for column, truth, values in zip(columns, truths[1:], others, strict=True)
+        column.name: score(truth, values, design.units, design.tests).gain
+        for column, truth, values in zip(told, truths[1:], others, strict=True)
     }
-    return design.score(target), gains
+    return design.score(target), [gains.get(column.name, np.nan) for column in columns]
 
 
-def _judgements(
-    design: Design, columns: Sequence[Column], gains: Mapping[Column, float]
-) -> pd.DataFrame:
-    """The scores of each column, its danger, and the part of its values that tells the target."""
-    rows = []
-    for column in columns:
-        random, split, danger, part = Score(), Score(), "", ""
-        if not column.state:
-            random, split = design.scores(column)
-            danger = design.danger(column, random, split)
-        if danger in ("", "prevented") and column.name != design.group:
-            part_scores = [(*design.scores(part), part.name) for part in column.parts]
-            alarms = [scores for scores in part_scores if scores[1].alarms]
-            if alarms:
-                random, split, part = max(alarms, key=lambda scores: scores[1].gain)
-                danger = "part"
-        values = random.value, split.value, random.gain, split.gain, gains.get(column, np.nan)
-        rows.append((*values, danger, part))
-    return pd.DataFrame(rows, columns=[*SCORES, "danger", "part"])
-
-
-def _frame(view: Overview, judgements: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The rows of an audit, the most dangerous first; without judgements scores are missing."""
-    facts = [
-        (column.name, column.kind, column.form, column.levels, view.within.get(column.name, ""))
-        for column in view.columns
-    ]
-    frame = pd.DataFrame(facts, columns=["column", "kind", "form", "levels", "within"])
-    if judgements is None:
-        frame = frame.assign(**dict.fromkeys(SCORES, np.nan), danger="", part="")
-    else:
-        frame = frame.join(judgements)
-    frame["state"] = [column.state for column in view.columns]
-    danger, state = frame["danger"].map([*DANGERS, ""].index), frame["state"].map(STATES.index)
-    order = np.lexsort((-frame["random_gain"].fillna(-np.inf), state, danger))
+def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of an audit: the most dangerous first, then those that tell most of the target."""
+    gain = frame["split_gain"].to_numpy() if "split_gain" in frame else frame["same_value"]
+    order = np.lexsort((-np.nan_to_num(gain, nan=-np.inf), frame["remark"].map(REMARKS.index)))
     return frame.iloc[order].reset_index(drop=True)
-
-
-# --- what to do ----------------------------------------------------------------------------------
-
-
-def _recommendation(design: Design, view: Overview, frame: pd.DataFrame) -> Recommendation:
-    """Choose at most one column of each option of `aam train`, the one that tells most."""
-    by_name = {column.name: column for column in view.columns if column.form != "reads"}
-    leaks = frame[(frame["danger"] == "split") & (frame["form"] != "reads")]
-    leaks = leaks.sort_values("split_gain", ascending=False)
-    columns = [by_name[name] for name in leaks["column"]]
-    technical = [c for c in columns if _is_batch(c) and c.name != design.group]
-    subjects = by_name.get(design.group or "")
-    # A column that holds one class each divides nothing.
-    confounded = set(frame["column"][frame["danger"] == "confounded"])
-    study = design.fold
-    if study is None or study in confounded:
-        study = next((c.name for c in technical if _is_study(c, subjects, design)), None)
-    group = view.subject if design.group in confounded else design.group
-    group = None if group == study else group
-    batches = [c.name for c in technical if c.name != study and not design.is_decided_by(c)]
-    batch = next(iter(batches), None)
-    covariates = [c for c in _covariates(columns) if c.name not in (batch, group)]
-    return Recommendation(
-        group,
-        batch,
-        study,
-        tuple(column.name for column in covariates if column.form == "category"),
-        tuple(column.name for column in covariates if column.form == "number"),
-    )
-
-
-def _is_batch(column: Column) -> bool:
-    """Whether the values of a column can be compared within."""
-    if column.kind not in ("technical", "time") or has_role(column, "folds"):
-        return False
-    return column.has_levels and 2 <= column.levels <= MOST_LEVELS
-
-
-def _is_study(column: Column, subjects: Column | None, design: Design) -> bool:
-    """Whether the values of a column can be held out, whole subjects with them, and should be."""
-    if column.levels < LEAST_GROUPS_OF_CLASS:
-        return False
-    if subjects is not None and not is_nested(subjects, column):
-        return False
-    return has_role(column, "studies") or design.is_decided_by(column)
-
-
-def _covariates(columns: Sequence[Column]) -> list[Column]:
-    """Return the first `MOST_COVARIATES` columns of biology or ages, without equal ones."""
-    covariates = list[Column]()
-    for column in columns:
-        is_number = column.form == "number" and column.kind in ("biology", "time")
-        is_short = column.form == "category" and column.levels <= MOST_LEVELS
-        is_covariate = is_number or (is_short and column.kind == "biology")
-        if is_covariate and not any(is_equal(column, other) for other in covariates):
-            covariates.append(column)
-    return covariates[:MOST_COVARIATES]
