@@ -186,8 +186,8 @@ class RunConfig(RuntimeConfig):
 
     distributed: bool = option(False, "One process of several of srun or torchrun.", **PROCESSES)
     data_parallel: bool = option(False, ONE_PER_GPU, **PROCESSES)
-    fsdp: bool = option(False, "Weights and optimizer in shards (FSDP2), not DDP.", **PROCESSES)
-    no_capture: bool = option(False, "Steps without graphs; ranks with DDP.", **PROCESSES)
+    fsdp: bool = option(False, "Weights and optimizer in shards (FSDP2).", **PROCESSES)
+    no_capture: bool = option(False, "Steps without graphs.", **PROCESSES)
     dry_run: bool = option(False, "Check of inputs and a summary, without output.", **COMMAND)
     resume_from: str | None = option(None, RESUMED, **COMMAND)
     checkpoint_minutes: NonNegativeFloat = option(10.0, "Minutes between checkpoints.", **PER_RUN)

@@ -27,7 +27,6 @@ def every_slot(batch: Batch) -> Batch:
         asv=asv,
         column=None,
         sizes=(slots,) * samples,
-        ranks=replace(batch.ranks, asvs=(len(rows),)),
     )
 
 

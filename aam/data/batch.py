@@ -38,24 +38,18 @@ class Ranks:
     ----------
     rank : int
         This one.
-    samples, asvs : tuple of int
-        Samples and distinct ASVs of each rank, one rank after the other; empty with a single rank.
-        `asvs` is empty too where each rank encodes the ASVs of its own samples.
-    rows, slots : tuple of int
-        Where each rank encodes the ASVs of its own samples: samples of each rank with dummies, and
-        its slots of ASVs; empty elsewhere.
+    samples : tuple of int
+        Samples of each rank, one rank after the other; empty with a single rank.
+    rows, slots, tokens : tuple of int
+        Of a padded batch: samples of each rank with dummies, its slots of ASVs, and the rows of its
+        tokens.
     """
 
     rank: int = 0
     samples: tuple[int, ...] = ()
-    asvs: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
     slots: tuple[int, ...] = ()
-
-    @property
-    def first_sample(self) -> int:
-        """Index of the first sample of this rank among those of all."""
-        return sum(self.samples[: self.rank])
+    tokens: tuple[int, ...] = ()
 
     @property
     def rank_samples(self) -> slice:
@@ -67,11 +61,6 @@ class Ranks:
         """The samples of this rank among those of all, dummies counted."""
         return _stretch(self.rows, self.rank)
 
-    @property
-    def rank_asvs(self) -> slice:
-        """The distinct ASVs that this rank encodes among those of all."""
-        return _stretch(self.asvs, self.rank)
-
 
 def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
     return slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if sizes else slice(None)
@@ -80,6 +69,27 @@ def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
 def _round_up(number: Any, step: int) -> int:
     """Return the next multiple of `step`."""
     return int(-(-number // step)) * step
+
+
+class Share(NamedTuple):
+    """The part of a batch that one of several ranks holds, as far as all lay it out alike.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        ASVs of each sample, in descending order.
+    asvs : int
+        Distinct ASVs.
+    shortest : int
+        Nucleotides of the shortest ASV.
+    key : int64 [owned]
+        The `asv_keys` of the ASVs whose masked copies it reads.
+    """
+
+    sizes: tuple[int, ...]
+    asvs: int
+    shortest: int
+    key: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +109,15 @@ class AnyBatch:
         Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
     reference : float32 [B, E], optional
         Numbers of each sample on the reference of a plugin (`aam.data.study`).
-    column : int64 [all_U], optional
+    column : int64 [U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand.
     pairs : float64 [1], optional
-        With several ranks that encode the ASVs of their own samples: pairs of a sample of this rank
-        and another one, each counted half.
+        With several ranks: pairs of a sample of this rank and another one, each counted half.
     has_short_asvs : bool
         Whether a row of `tokens` may be shorter than L.
     sample_ids : tuple of str
     ranks : Ranks
-        How samples and ASVs are divided among several ranks.
+        How the samples are divided among several ranks.
     """
 
     distance: Float[Tensor, "B all_B"] | None = None
@@ -118,7 +127,7 @@ class AnyBatch:
     covariate: Float[Tensor, "B N"] | None = None
     weight: Float[Tensor, " B"] | None = None
     reference: Float[Tensor, "B E"] | None = None
-    column: Int64[Tensor, " all_U"] | None = None
+    column: Int64[Tensor, " U"] | None = None
     pairs: Float[Tensor, " 1"] | None = None
     has_short_asvs: bool = False
     sample_ids: tuple[str, ...] = ()
@@ -224,26 +233,29 @@ class Batch(AnyBatch):
     Attributes
     ----------
     tokens : uint8 [U, L]
-        The distinct ASVs, padded to the longest of them; with several ranks those that this one
-        encodes.
+        The distinct ASVs, padded to the longest of them; with several ranks those of the samples of
+        this one.
     asv : int64 [B, S]
         Which of the distinct ASVs each ASV of each sample is; 0 where `counts` is 0.
     counts : float32 [B, S]
         Rarefied reads; 0 is padding.
-    key : int64 [all_U], optional
+    key : int64 [U], optional
         The `asv_keys` of the distinct ASVs.
     owned : bool [U], optional
         Distinct ASVs whose masked copies this rank reads; None where no other rank holds one.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
+    shares : tuple of Share
+        Those of several ranks.
     """
 
     tokens: UInt8[Tensor, "U L"]
     asv: Int64[Tensor, "B S"]
     counts: Float[Tensor, "B S"]
-    key: Int64[Tensor, " all_U"] | None = None
+    key: Int64[Tensor, " U"] | None = None
     owned: Bool[Tensor, " U"] | None = None
     sizes: tuple[int, ...] = ()
+    shares: tuple[Share, ...] = ()
 
 
 # --- the padded batch ----------------------------------------------------------------------------
@@ -280,12 +292,19 @@ class Masks:
         The masked positions.
     counts : bool [B, S], optional
         Slots whose count is withheld.
+    copies : tuple of int
+        Masked copies of each of several ranks.
     """
 
     rows: Int64[Tensor, " M"]
     tokens: UInt8[Tensor, "M L"]
     where: Bool[Tensor, "M L"]
     counts: Bool[Tensor, "B S"] | None = None
+    copies: tuple[int, ...] = ()
+
+
+# Sizes of the samples, distinct ASVs and masked copies of a rank.
+Needs = tuple[Sequence[int], int, int]
 
 
 class Capacities(NamedTuple):
@@ -312,6 +331,11 @@ class Capacities(NamedTuple):
             return None
         return next((most for most in self.asvs if asvs <= most[0] and masked <= most[1]), None)
 
+    def common_bucket(self, ranks: Sequence[Needs]) -> tuple[int, int] | None:
+        """Return the bucket that the batches of all ranks fit; None where one overflows."""
+        buckets = [bucket for needs in ranks if (bucket := self.bucket(*needs)) is not None]
+        return max(buckets) if len(buckets) == len(ranks) else None
+
 
 @dataclass(frozen=True)
 class PaddedBatch(AnyBatch):
@@ -333,8 +357,6 @@ class PaddedBatch(AnyBatch):
         Slots whose count is withheld.
     bases : int64 [M, L], optional
         The masked bases, 0 to 3, and `IGNORED` elsewhere.
-    copied : tuple of int
-        Columns in the table of the ASVs with masked copies, on the host.
     bins : tuple of (samples, slots)
     is_constant : bool
         Whether the shape is that of constant capacities.
@@ -346,7 +368,6 @@ class PaddedBatch(AnyBatch):
     counts: Float[Tensor, " T"]
     hidden: Bool[Tensor, " T"] | None = None
     bases: Int64[Tensor, "M L"] | None = None
-    copied: tuple[int, ...] = ()
     bins: Bins = ()
     is_constant: bool = False
 
@@ -444,10 +465,11 @@ def slot_places(bins: Bins, counts: Tensor) -> SlotPlaces:
 def pad_batch(
     batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
 ) -> PaddedBatch:
-    """Lay out a batch: in constant capacities where they are given and it fits, else exactly."""
-    masked, bucket = 0 if masks is None else len(masks.rows), None
-    if capacities is not None:
-        bucket = capacities.bucket(batch.sizes, len(batch.tokens), masked)
+    """Lay out a batch: in constant capacities where they are given and the share of each rank fits,
+    else exactly.
+    """
+    needs = _needs(batch, masks)
+    bucket = None if capacities is None else capacities.common_bucket(needs)
     if capacities is None or bucket is None:
         bins, length = exact_bins(batch.sizes), batch.tokens.shape[1]
     else:
@@ -458,9 +480,7 @@ def pad_batch(
     counts[slots.starts] = 1.0
     hidden = None if masks is None else masks.counts
     tokens, bases = _tokens(batch, masks, bucket, length)
-    dummies, distance = len(slots.starts), batch.distance
-    if distance is not None and dummies:
-        distance = torch.nn.functional.pad(distance, (0, dummies, 0, dummies), value=torch.nan)
+    ranks, dummies = _padded_ranks(batch.ranks, needs, bins, bucket), len(slots.starts)
     dummy_asvs = 0 if bucket is None else bucket[0] - len(batch.tokens)
     return PaddedBatch(
         tokens=tokens,
@@ -469,14 +489,13 @@ def pad_batch(
         counts=counts,
         hidden=None if hidden is None else slots.flat(hidden, 0.0),
         bases=bases,
-        distance=distance,
+        distance=_padded_distance(batch.distance, ranks, dummies),
         column=_with_dummies(batch.column, dummy_asvs, 0.0),
-        copied=_masked_columns(batch, masks),
         pairs=batch.pairs,
         bins=bins,
         is_constant=bucket is not None,
-        has_short_asvs=batch.has_short_asvs if bucket is None else bool((tokens == 0).any()),
-        ranks=batch.ranks,
+        has_short_asvs=batch.has_short_asvs if bucket is None else _has_short(batch, tokens),
+        ranks=ranks,
         sample_ids=batch.sample_ids,
         **{
             name: _with_dummies(getattr(batch, name), dummies, empty)
@@ -485,27 +504,47 @@ def pad_batch(
     )
 
 
-def _masked_columns(batch: Batch, masks: Masks | None) -> tuple[int, ...]:
-    """Return the columns of the ASVs with masked copies."""
-    if masks is None or batch.column is None:
-        return ()
-    return tuple(batch.column[batch.ranks.rank_asvs][masks.rows].tolist())
+def _needs(batch: Batch, masks: Masks | None) -> list[Needs]:
+    """Return what the share of each rank needs."""
+    if not batch.shares:
+        return [(batch.sizes, len(batch.tokens), 0 if masks is None else len(masks.rows))]
+    copies = (masks.copies if masks is not None else ()) or (0,) * len(batch.shares)
+    pairs = zip(batch.shares, copies, strict=True)
+    return [(share.sizes, share.asvs, number) for share, number in pairs]
 
 
-def grow_to_bucket(batch: PaddedBatch, asvs: int, copies: int) -> PaddedBatch:
-    """Return a batch of constant shape in a larger bucket."""
-    before, length = len(batch.tokens) - batch.masked, batch.tokens.shape[1]
-    if asvs <= before:
-        return batch
-    tokens = torch.ones(asvs + (copies if batch.masked else 0), length, dtype=torch.uint8)
-    tokens[:before] = batch.tokens[:before]
-    tokens[asvs : asvs + batch.masked] = batch.tokens[before:]
-    bases = batch.bases
-    if bases is not None:
-        padding = copies - len(bases)
-        bases = torch.nn.functional.pad(bases, (0, 0, 0, padding), value=IGNORED)
-    column = _with_dummies(batch.column, asvs - before, 0.0)
-    return replace(batch, tokens=tokens, bases=bases, column=column)
+def _padded_ranks(
+    ranks: Ranks, needs: Sequence[Needs], bins: Bins, bucket: tuple[int, int] | None
+) -> Ranks:
+    """Return the division of a batch among ranks with the sizes of its layout."""
+    if not ranks.samples:
+        return ranks
+    layouts = [exact_bins(sizes) if bucket is None else bins for sizes, *_ in needs]
+    rows = tuple(sum(samples for samples, _ in layout) for layout in layouts)
+    tokens = tuple(sum(bucket or (asvs, copies)) for _, asvs, copies in needs)
+    return replace(ranks, rows=rows, slots=tuple(map(slot_count, layouts)), tokens=tokens)
+
+
+def _has_short(batch: Batch, tokens: Tensor) -> bool:
+    """Return whether a row of constant length may be shorter, on any rank."""
+    if batch.shares:
+        return any(share.shortest < tokens.shape[1] for share in batch.shares)
+    return bool((tokens == 0).any())
+
+
+def _padded_distance(distance: Tensor | None, ranks: Ranks, dummies: int) -> Tensor | None:
+    """Return distances with NaN for the dummies of each rank."""
+    if distance is None:
+        return None
+    samples = ranks.samples or (len(distance),)
+    rows = ranks.rows or (len(distance) + dummies,)
+    if rows == samples:
+        return distance
+    pairs = zip(np.cumsum((0, *rows)).tolist(), samples, strict=False)
+    columns = torch.cat([torch.arange(start, start + number) for start, number in pairs])
+    wide = distance.new_full((rows[ranks.rank], sum(rows)), torch.nan)
+    wide[: len(distance), columns] = distance
+    return wide
 
 
 def _tokens(

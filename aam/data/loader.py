@@ -10,7 +10,6 @@ import math
 import signal
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,17 +22,13 @@ from torch.utils.data import DataLoader
 
 from aam.data.batch import (
     FITTED_BATCHES,
-    IGNORED,
     AnyBatch,
     Batch,
     BatchBytes,
     Capacities,
-    PaddedBatch,
     Ranks,
-    exact_bins,
+    Share,
     fit_capacities,
-    grow_to_bucket,
-    slot_count,
 )
 from aam.data.rarefaction import RarefiedRow, matrix_of, rarefied_rows
 from aam.data.study import Study
@@ -44,7 +39,6 @@ from aam.device.rng import generator, next_generator
 from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import KILLED, WARNINGS, InputError, RunError
-from aam.options import not_none
 from aam.typing import Bools, Integers, Rows
 
 # --- batches of samples ---------------------------------------------------------------------------
@@ -65,15 +59,12 @@ class Collation:
         on the rarefaction.
     covariate_dropout : float
         Share of the covariates of a sample that training leaves out.
-    encodes_own : bool
-        Each of several ranks encodes the ASVs of its own samples, not a part of those of all.
     """
 
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
     covariate_dropout: float = 0.0
-    encodes_own: bool = False
 
 
 def rows_read(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[RarefiedRow]:
@@ -132,100 +123,82 @@ def collate(
         As for `rarefied_batch`.
     rank : int
         Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks.
-        The distinct ASVs of all ranks stand in order of length, and each rank has the tokens of its
-        stretch of them; with `Collation.encodes_own` those of its own samples, and the tokens of
-        all of them.
     """
     rows, read, full = _sorted_by_size(study, parts, rarefied)
-    if collation.encodes_own and len(parts) > 1:
-        columns, owned, ranks = _asvs_of_rank(study, parts, read, rank)
-    else:
-        (columns, ranks), owned = _stretches(study, parts, read, rank), None
+    ranks = Ranks(rank, tuple(map(len, parts))) if len(parts) > 1 else Ranks()
     rank_rows, samples = rows[ranks.rank_samples], read[ranks.rank_samples]
+    columns = np.unique(np.concatenate([columns for columns, _ in samples]))
+    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     asv, counts = _slot_arrays(columns, samples)
     columns_by_sample = [columns for columns, _ in samples]
-    distances = _distance_fields(study, full, rows, ranks) if collation.distances else {}
+    distance = None
+    if collation.distances:
+        matrix = matrix_of(full, len(study.table.feature_ids))
+        distance = distances_of(study, matrix, rows, ranks.rank_samples)
     return Batch(
         asv=asv,
         counts=counts,
         column=torch.from_numpy(columns.astype(np.int64)),
-        owned=owned,
+        distance=distance,
         reference=study.sample_input and study.sample_input(columns_by_sample),
         sizes=tuple(map(len, columns_by_sample)),
         sample_ids=tuple(study.table.sample_ids[row] for row in rank_rows),
         ranks=ranks,
-        **_token_fields(study, columns, columns[ranks.rank_asvs], collation.tokens),
-        **distances,
+        **_token_fields(study, columns, collation.tokens),
+        **(_shared_fields(study, read, columns, ranks, distance) if ranks.samples else {}),
         **_labels(study, rank_rows, epoch, collation.covariate_dropout),
     )
 
 
-def _token_fields(
-    study: Study, columns: Integers, encoded: Integers, with_tokens: bool
-) -> dict[str, Any]:
-    """Return the tokens of the ASVs that this rank encodes, and the keys of all; tokens are cut
-    to the longest ASV, and to nothing without `with_tokens`.
+def _token_fields(study: Study, columns: Integers, with_tokens: bool) -> dict[str, Any]:
+    """Return the tokens of ASVs and their keys; tokens are cut to the longest ASV, and to nothing
+    without `with_tokens`.
     """
-    rows = torch.from_numpy(encoded.astype(np.int64))
+    tokens = study.tokens[torch.from_numpy(columns.astype(np.int64))]
     if not with_tokens:
-        return {"tokens": study.tokens[rows, :0]}
-    longest = int(study.lengths[encoded if len(encoded) else columns].max())
+        return {"tokens": tokens[:, :0]}
+    lengths = study.lengths[columns]
+    longest = int(lengths.max())
     return {
-        "tokens": study.tokens[rows, :longest],
-        "key": asv_keys(study.tokens[torch.from_numpy(columns.astype(np.int64))]),
-        "has_short_asvs": bool((study.lengths[encoded] < longest).any()),
+        "tokens": tokens[:, :longest],
+        "key": asv_keys(tokens),
+        "has_short_asvs": bool((lengths < longest).any()),
     }
 
 
-def _distance_fields(
-    study: Study, reads: Sequence[RarefiedRow], rows: Rows, ranks: Ranks
+def _shared_fields(
+    study: Study,
+    read: Sequence[RarefiedRow],
+    columns: Integers,
+    ranks: Ranks,
+    distance: torch.Tensor | None,
 ) -> dict[str, Any]:
-    """Return the distances of the samples of this rank, and half the number of its pairs."""
-    counts = matrix_of(reads, len(study.table.feature_ids))
-    distance = distances_of(study, counts, rows, ranks.rank_samples)
-    if distance is None or not ranks.rows:
-        return {"distance": distance}
-    return {"distance": distance, "pairs": _half_pairs(distance, ranks.first_sample)}
+    """Return what several ranks agree on in a batch: each computes it from the reads of all."""
+    ends = np.cumsum(ranks.samples)[:-1].tolist()
+    reads = [part.tolist() for part in np.split(np.arange(len(read)), ends)]
+    sizes = [tuple(len(read[row][0]) for row in rows) for rows in reads]
+    asvs = [np.unique(np.concatenate([read[row][0] for row in rows])) for rows in reads]
+    owned, shares = owned_asvs(asvs), []
+    for size, part, is_owned in zip(sizes, asvs, owned, strict=True):
+        key = asv_keys(study.tokens[torch.from_numpy(part[is_owned].astype(np.int64))])
+        shares.append(Share(size, len(part), int(study.lengths[part].min()), key))
+    place = np.searchsorted(asvs[ranks.rank], columns)
+    own, number = ranks.samples[ranks.rank], sum(ranks.samples)
+    pairs = torch.tensor([own * (number - 1) / 2], dtype=torch.float64)
+    if distance is not None:
+        pairs = _half_pairs(distance, sum(ranks.samples[: ranks.rank]))
+    return {
+        "shares": tuple(shares),
+        "owned": torch.from_numpy(owned[ranks.rank][place]),
+        "pairs": pairs,
+    }
 
 
-def _stretches(
-    study: Study, parts: Sequence[Rows], read: Sequence[RarefiedRow], rank: int
-) -> tuple[Integers, Ranks]:
-    """Return the distinct ASVs of all ranks in order of length, and the division of them."""
-    columns = np.unique(np.concatenate([columns for columns, _ in read]))
-    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
-    # Each rank encodes nearly the same number of bases.
-    bases = np.cumsum(study.lengths[columns])
-    ends = bases[-1] * np.arange(1, len(parts) + 1) / len(parts)
-    stretches = np.diff(np.searchsorted(bases, ends, side="right"), prepend=0)
-    return columns, Ranks(rank, tuple(map(len, parts)), tuple(stretches.tolist()))
+def owned_asvs(asvs: Sequence[Integers]) -> list[Bools]:
+    """Return which of the ASVs of each rank it owns: an ASV of several ranks has one owner, which
+    reads its masked copy.
 
-
-def _asvs_of_rank(
-    study: Study, parts: Sequence[Rows], read: Sequence[RarefiedRow], rank: int
-) -> tuple[Integers, torch.Tensor, Ranks]:
-    """Return the distinct ASVs of the samples of a rank in order of length, which of them have
-    their masked copy there, and the division of the samples.
-    """
-    samples = tuple(map(len, parts))
-    starts = np.cumsum((0, *samples))
-    reads = [read[start:end] for start, end in itertools.pairwise(starts.tolist())]
-    asvs = [np.unique(np.concatenate([columns for columns, _ in part])) for part in reads]
-    bins = [exact_bins([len(columns) for columns, _ in part]) for part in reads]
-    order = np.argsort(study.lengths[asvs[rank]], kind="stable")
-    owned = torch.from_numpy(owned_asvs(asvs, rank)[order])
-    slots = tuple(map(slot_count, bins))
-    return asvs[rank][order], owned, Ranks(rank, samples, rows=samples, slots=slots)
-
-
-def owned_asvs(asvs: Sequence[Integers], rank: int) -> Bools:
-    """Return which of the ASVs of a rank it owns: an ASV of several ranks has one owner.
-
-    Parameters
-    ----------
-    asvs : sequence of int [n]
-        Columns of the table that each rank holds, each once.
-    rank : int
+    `asvs` are the columns of the table that each rank holds, each once.
     """
     columns = np.concatenate(asvs)
     order = np.argsort(columns, kind="stable")
@@ -233,8 +206,7 @@ def owned_asvs(asvs: Sequence[Integers], rank: int) -> Bools:
     owned = np.zeros(len(columns), bool)
     # The holders of an ASV stand next to each other; its column chooses one, so that ranks share.
     owned[order[first + distinct % holders]] = True
-    start = sum(map(len, asvs[:rank]))
-    return owned[start : start + len(asvs[rank])]
+    return np.split(owned, np.cumsum([len(part) for part in asvs])[:-1])
 
 
 def _half_pairs(distance: torch.Tensor, first: int) -> torch.Tensor:
@@ -380,11 +352,6 @@ def _stop_workers(pools: list[Workers]) -> None:
     pools.clear()
 
 
-def _finished(batch: Batch, number: int, finish: Finish | None) -> Any:
-    """Return what `finish` makes of a batch, or the batch without it."""
-    return batch if finish is None else finish(batch, number)
-
-
 def _as_bytes(made: Any) -> Any:
     """Return what a worker sends to the main process."""
     return BatchBytes.of(made) if isinstance(made, AnyBatch) else made
@@ -508,66 +475,25 @@ class Loader:
         workers.
         """
         order = self.order(epoch)[skip:]
-        numbers = range(first + skip, first + skip + len(order))
-        if self.world.size == 1:
-            items = [(rows, epoch, at) for at, rows in zip(numbers, order, strict=True)]
-            yield from self._results(items, finish)
-            return
-        parts_by_batch, rank = [self.parts(rows) for rows in order], self.world.rank
-        pairs = zip(numbers, parts_by_batch, strict=True)
-        rank_items = [(parts[rank], epoch, at) for at, parts in pairs]
-        exchanged = self._exchange_asvs if self.is_alone else self._exchange_rows
-        waiting: deque[Callable[[], Any]] = deque()
-        for item, parts, made in zip(
-            rank_items, parts_by_batch, self._results(rank_items, finish), strict=True
-        ):
-            waiting.append(exchanged(made, parts, item, finish))
-            # What ranks exchange arrives while the batch before is computed.
-            if len(waiting) > 1:
-                yield waiting.popleft()()
-        yield from (take() for take in waiting)
+        items = [(rows, epoch, number) for number, rows in enumerate(order, first + skip)]
+        yield from self._results(items, finish)
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether a batch needs no reads of other ranks: no distances, and no ASVs of theirs."""
-        return self.world.size == 1 or (self.collation.encodes_own and not self.collation.distances)
+    def draw(self, rows: Rows, epoch: int) -> Batch:
+        """Rarefy the samples of a batch; return the share of this rank.
 
-    def _longest(self, parts: list[Rows]) -> int:
-        """Return an upper limit of the ASVs of a rank in a batch."""
-        most = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
-        return max(int(most[part].sum()) for part in parts)
-
-    def _exchange_rows(
-        self, rarefied: list[RarefiedRow], parts: list[Rows], item: BatchItem, finish: Finish | None
-    ) -> Callable[[], Any]:
-        """Begin to exchange rarefied samples; what is returned makes the batch of them."""
-        _, epoch, number = item
-        arrived = exchange_rows(rarefied, [*map(len, parts)], self._longest(parts), self.world)
-
-        def batch() -> Any:
-            made = collate(self.study, parts, arrived(), epoch, self.collation, self.world.rank)
-            return _finished(made, number, finish)
-
-        return batch
-
-    def _exchange_asvs(
-        self, batch: Batch | PaddedBatch, parts: list[Rows], item: BatchItem, finish: Finish | None
-    ) -> Callable[[], Any]:
-        """Begin to exchange the ASVs of a batch; what is returned gives the batch that all ranks
-        agree on.
+        Each rank draws the samples of all: a draw depends on seed, epoch and sample alone, so no
+        rank asks another one.
         """
-        samples = tuple(map(len, parts))
-        return exchange_asvs(batch, samples, self._longest(parts), self.world)
+        parts = [rows] if self.world.size == 1 else self.parts(rows)
+        shallow = self.collation.shallow
+        reads = [rarefied_rows(self.study, part, epoch, shallow) for part in parts]
+        return collate(self.study, parts, reads, epoch, self.collation, self.world.rank)
 
     def _make(self, finish: Finish | None, item: BatchItem) -> Any:
-        """Make a batch and finish it; where ranks exchange reads, only rarefy the rows of this
-        one.
-        """
+        """Make a batch and finish it."""
         rows, epoch, number = item
-        if not self.is_alone:
-            return rarefied_rows(self.study, rows, epoch, self.collation.shallow)
-        batch = rarefied_batch(self.study, rows, epoch, self.collation)
-        return _finished(batch, number, finish)
+        batch = self.draw(rows, epoch)
+        return batch if finish is None else finish(batch, number)
 
     def _make_in_worker(self, finish: Finish | None, item: BatchItem) -> Any:
         """Make a batch in a worker."""
@@ -614,99 +540,6 @@ class Loader:
         ahead, next_items, _ = self.pools[0]
         next_items[:] = items
         return ahead
-
-
-def exchange_rows(
-    rarefied: Sequence[RarefiedRow], sizes: Sequence[int], longest: int, world: World
-) -> Callable[[], list[list[RarefiedRow]]]:
-    """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of
-    each.
-
-    They are sent as int32, in as much as `longest` ASVs take: no rank's samples have more in all.
-    """
-    lengths = [len(columns) for columns, _ in rarefied]
-    numbers = np.concatenate(
-        [lengths, *(row[0] for row in rarefied), *(row[1] for row in rarefied)]
-    )
-    message = np.zeros(max(sizes) + 2 * longest, np.int32)
-    message[: len(numbers)] = numbers
-    arrived = world.begin_gather(torch.from_numpy(message))
-
-    def rows() -> list[list[RarefiedRow]]:
-        rows_of_ranks = []
-        for message, size in zip(arrived(), sizes, strict=True):
-            lengths, values = np.split(message.numpy(), [size])
-            parts = np.split(values, np.cumsum(np.tile(lengths, 2)))
-            reads = [part.astype(np.int64) for part in parts[size : 2 * size]]
-            rows_of_ranks.append(list(zip(parts[:size], reads, strict=True)))
-        return rows_of_ranks
-
-    return rows
-
-
-# Numbers before the ASVs in a message of `exchange_asvs`.
-MESSAGE_HEADER = 6
-
-
-def exchange_asvs(
-    rank_batch: Batch | PaddedBatch, samples: tuple[int, ...], longest: int, world: World
-) -> Callable[[], Batch | PaddedBatch]:
-    """Begin to exchange the size of a batch and its ASVs; what is returned gives this rank's share
-    of the batch as all ranks agree on it: in the largest bucket that any rank needs, with the
-    masked copies that this rank owns.
-
-    Parameters
-    ----------
-    rank_batch : Batch or PaddedBatch
-        The samples of this rank.
-    samples : tuple of int
-        Those of each rank.
-    longest : int
-        No rank has more ASVs.
-    world : World
-    """
-    asv_columns, bucket = _asvs_of(rank_batch), (0, 0)
-    bins = rank_batch.bins if isinstance(rank_batch, PaddedBatch) else exact_bins(rank_batch.sizes)
-    if isinstance(rank_batch, PaddedBatch) and rank_batch.is_constant:
-        bucket = len(rank_batch.tokens) - rank_batch.masked, rank_batch.masked
-    rows, slots = sum(number for number, _ in bins), slot_count(bins)
-    message = torch.zeros(MESSAGE_HEADER + longest, dtype=torch.int32)
-    message[:MESSAGE_HEADER] = torch.tensor(
-        [*bucket, rank_batch.has_short_asvs, rows, slots, len(asv_columns)]
-    )
-    message[MESSAGE_HEADER : MESSAGE_HEADER + len(asv_columns)] = asv_columns
-    arrived = world.begin_gather(message)
-
-    def agreed() -> Batch | PaddedBatch:
-        parts = [message.numpy() for message in arrived()]
-        asvs, copies, has_short_asvs, rows, slots, _ = (
-            tuple(column)
-            for column in np.stack([part[:MESSAGE_HEADER] for part in parts]).T.tolist()
-        )
-        columns = [
-            part[MESSAGE_HEADER : MESSAGE_HEADER + part[MESSAGE_HEADER - 1]] for part in parts
-        ]
-        owned = torch.from_numpy(owned_asvs(columns, world.rank))
-        # A half for each pair of a sample of this rank and another one.
-        pairs = torch.tensor([samples[world.rank] * (sum(samples) - 1) / 2], dtype=torch.float64)
-        ranks = Ranks(world.rank, samples, rows=rows, slots=slots)
-        batch = replace(rank_batch, has_short_asvs=any(has_short_asvs), pairs=pairs, ranks=ranks)
-        if isinstance(batch, Batch):
-            return replace(batch, owned=owned)
-        if batch.bases is not None:
-            batch.bases[: len(owned)][~owned] = IGNORED
-        # Where the batch of one rank overflows, no rank has a constant shape.
-        batch = replace(batch, is_constant=min(asvs) > 0)
-        return grow_to_bucket(batch, max(asvs), max(copies)) if batch.is_constant else batch
-
-    return agreed
-
-
-def _asvs_of(batch: Batch | PaddedBatch) -> torch.Tensor:
-    """Return the columns of the ASVs of a batch that may have a masked copy."""
-    if isinstance(batch, PaddedBatch):
-        return torch.tensor(batch.copied, dtype=torch.int64)
-    return not_none(batch.column)
 
 
 def batches_by_study(studies: dict[int, Rows], size: int, seed: int, epoch: int) -> list[Rows]:

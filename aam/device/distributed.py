@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import functools
+import itertools
 import json
 import logging
 import math
@@ -17,9 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,28 +40,6 @@ from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputE
 from aam.options import RunConfig
 
 log = logging.getLogger("aam")
-
-
-class _GatherRows(torch.autograd.Function):
-    """Gather rows [n, ...] of all ranks; the gradient of the rows of a rank is the sum over
-    ranks.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], rank: int) -> Tensor:
-        ctx.own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-        # gloo gathers tensors of equal length.
-        padding = (0, 0) * (rows.ndim - 1) + (0, max(sizes) - len(rows))
-        padded = nn.functional.pad(rows, padding).contiguous()
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        summed = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(summed)
-        return summed[ctx.own], None, None
 
 
 def _as_tensor(data: bytes) -> Tensor:
@@ -86,14 +68,6 @@ class World:
     def is_main(self) -> bool:
         """Whether this is the rank that writes and logs."""
         return self.rank == 0
-
-    def gather_rows(self, rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """Return the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; with one size
-        `rows`.
-        """
-        if len(sizes) < 2:
-            return rows
-        return _GatherRows.apply(rows, sizes, self.rank)  # type: ignore[no-any-return, no-untyped-call]
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over ranks of tensors of one shape."""
@@ -153,17 +127,6 @@ class World:
         """Wait until all ranks are here."""
         self.any(False)
 
-    def begin_gather(self, values: Tensor) -> Callable[[], list[Tensor]]:
-        """Begin to gather tensors of one shape; what is returned waits for those of all ranks."""
-        parts = [torch.empty_like(values) for _ in range(self.size)]
-        work = dist.all_gather(parts, values, async_op=True)
-
-        def arrived() -> list[Tensor]:
-            work.wait()
-            return parts
-
-        return arrived
-
     def all_gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         """Return the tensors of each rank, by name; the ranks may have other names and shapes."""
         if self.size == 1:
@@ -171,9 +134,13 @@ class World:
         message = _as_tensor(safetensors.torch.save(tensors))
         number = torch.zeros(self.size, dtype=torch.int64)
         number[self.rank] = len(message)
-        sizes = tuple(self.all_reduce_sum(number).tolist())
-        parts = self.gather_rows(message, sizes).split(sizes)
-        return [safetensors.torch.load(part.numpy().tobytes()) for part in parts]
+        sizes = self.all_reduce_sum(number).tolist()
+        # gloo gathers tensors of equal length.
+        padded = nn.functional.pad(message, (0, max(sizes) - len(message)))
+        every = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(every, padded)
+        pairs = zip(every, sizes, strict=True)
+        return [safetensors.torch.load(part[:size].numpy().tobytes()) for part, size in pairs]
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """Return the `data` of rank 0 on every rank."""
@@ -218,11 +185,16 @@ def process_count(config: RunConfig) -> int:
     return max(available_cores() // config.threads, 1) if config.threads else 1
 
 
+def free_port() -> int:
+    """Return a port of this node that is free now."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return int(free.getsockname()[1])
+
+
 def rank_environment(size: int) -> dict[str, str]:
     """Return the environment that all of `size` ranks of this node share."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     # DDP warns on each rank that every parameter was used, which is as it should be.
     quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -298,6 +270,9 @@ TIMEOUT = datetime.timedelta(hours=2)
 # Longest time that a rank with bad input waits to learn whether rank 0 has shown the same.
 MESSAGE_DELAY = datetime.timedelta(seconds=3)
 
+# What a rank says whose exchange breaks.
+LOST = "a rank was lost"
+
 # Option of Linux's prctl: the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 
@@ -367,10 +342,82 @@ def process_group(config: RunConfig) -> Iterator[World]:
         if "onnection" not in str(error):
             raise
         log.debug("%s", error)
-        lost = "a rank was lost (its own message may say why)"
         advice = "--resume-from auto continues from the last complete checkpoint, if any"
-        raise RunError(f"{lost}; {advice}") from error
+        raise RunError(f"{LOST} (its own message may say why); {advice}") from error
     dist.destroy_process_group()
+
+
+# Seconds that a step of several ranks may take, with all that compiles in the first one, and
+# between two looks at it.
+STEP_SECONDS, LOOK_SECONDS = 20 * 60.0, 5.0
+
+
+class StepWatch(threading.Thread):
+    """Ends this process where a step of several ranks takes too long, and says which rank is
+    missing: who waits in an exchange cannot be interrupted.
+
+    A context manager around each step. Ranks publish in the store of the group how many steps they
+    have begun, and that they live.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(daemon=True)
+        self.world, self.steps, self.since = world, 0, math.inf
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        # One of its own: a client that waits cannot be shared.
+        self.store = dist.TCPStore(host, port, None, False, wait_for_workers=False)  # type: ignore[attr-defined]
+        self.start()
+
+    def __enter__(self) -> None:
+        self.steps += 1
+        self.since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.since = math.inf
+
+    def run(self) -> None:
+        """Publish the state of this rank, and look at its step, until the process ends."""
+        with contextlib.suppress(RuntimeError):
+            for look in itertools.count():
+                self.store.set(f"step of {self.world.rank}", f"{self.steps} {look}")
+                if time.monotonic() - self.since > STEP_SECONDS:
+                    break
+                time.sleep(LOOK_SECONDS)
+        # Without a store, rank 0 is gone; the exchange says so, or waits for ever.
+        while time.monotonic() - self.since <= STEP_SECONDS:
+            time.sleep(LOOK_SECONDS)
+        text = "aam: a step is not done after %g minutes: %s"
+        log.error(text, STEP_SECONDS / 60, self.missing())
+        logging.shutdown()
+        os._exit(FAILED)
+
+    def missing(self) -> str:
+        """Return which ranks have not begun the step or do not answer, in words."""
+        try:
+            before = self._published()
+            time.sleep(3 * LOOK_SECONDS)
+            now = self._published()
+        except RuntimeError:
+            return "rank 0, which keeps the store of the ranks, is gone"
+        others = [rank for rank in now if rank != self.world.rank]
+        behind = [f"rank {rank} has not begun it" for rank in others if now[rank][0] < self.steps]
+        silent = [f"rank {rank} does not answer" for rank in others if now[rank] == before[rank]]
+        return ", ".join(silent or behind) or "all ranks are there, and wait for each other"
+
+    def _published(self) -> dict[int, tuple[int, int]]:
+        """Steps and number of looks of each rank, -1 where it has published nothing."""
+        names = {rank: f"step of {rank}" for rank in range(self.world.size)}
+        texts = (
+            (rank, self.store.get(name).decode() if self.store.check([name]) else "0 -1")
+            for rank, name in names.items()
+        )
+        return {rank: tuple(map(int, text.split())) for rank, text in texts}  # type: ignore[misc]
+
+
+@functools.cache
+def step_watch(world: World) -> AbstractContextManager[object]:
+    """Return the watch of this process, whose context is a step; nothing watches a single rank."""
+    return contextlib.nullcontext() if world.size == 1 else StepWatch(world)
 
 
 def _end_with_launcher() -> None:

@@ -18,17 +18,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
 
 import aam
-from aam.device.distributed import END_SECONDS, LAUNCHER, PR_SET_PDEATHSIG, SINGLE, World
+from aam.device.distributed import (
+    END_SECONDS,
+    LAUNCHER,
+    LOST,
+    PR_SET_PDEATHSIG,
+    SINGLE,
+    World,
+    end_rank,
+    free_port,
+)
 from aam.device.environment import RANK_VARIABLES, container, driver_version
 from aam.device.platform import Facts, cached_verdict, choose_device, device_name
-from aam.errors import OUT_OF_MEMORY, InputError
+from aam.errors import FINISHED, OUT_OF_MEMORY, InputError
 
 log = logging.getLogger("aam")
 
@@ -62,6 +71,8 @@ class ProbeSpec:
         Time limit of the child process.
     world : World
         The ranks of the run. Rank 0 tries, and tells the others.
+    together : bool
+        Each rank tries in a child process, and these processes are ranks of a group of their own.
     refresh : bool
         Try although a verdict is kept.
     kept : bool
@@ -75,6 +86,7 @@ class ProbeSpec:
     device: torch.device
     seconds: float = PROBE_SECONDS
     world: World = SINGLE
+    together: bool = False
     refresh: bool = False
     kept: bool = True
     isolated: bool = True
@@ -118,16 +130,23 @@ def verdict(name: str, spec: ProbeSpec) -> Verdict:
         The capability, such as ``capture``.
     spec : ProbeSpec
     """
-    facts = _cached_outcome(name, spec) if spec.world.is_main else None
+    facts = None
+    if spec.world.is_main:
+        facts = _cached_outcome(name, spec)
+    elif spec.world.broadcast(None):
+        try_now(spec)
     return Verdict(**spec.world.broadcast(facts))
 
 
 def _cached_outcome(name: str, spec: ProbeSpec) -> Facts:
     question = {"format": ANSWER_FORMAT, **machine_facts(spec.device), "trial": spec.trial}
     question["options"] = spec.options
+    if spec.together and spec.world.size > 1:
+        question["ranks"] = spec.world.size
     trials: list[Facts] = []
 
     def measure() -> Facts:
+        spec.world.broadcast(spec.together)
         trials.append(try_now(spec))
         return trials[-1]
 
@@ -135,6 +154,8 @@ def _cached_outcome(name: str, spec: ProbeSpec) -> Facts:
         facts = cached_verdict(name, question, measure, _is_verdict, spec.refresh)
     else:
         facts = measure()
+    if not trials:
+        spec.world.broadcast(False)
     word = "works" if facts["ok"] else "does not work here"
     earlier = "" if trials else ", tried earlier"
     text = f"{name} {word}: {facts['reason']} ({facts['seconds']:.1f} s{earlier})"
@@ -197,11 +218,36 @@ def check_alike(device_option: str, world: World) -> None:
 
 
 def try_now(spec: ProbeSpec) -> Facts:
-    """Try what `spec` describes now; return the verdict as plain data."""
-    start = time.perf_counter()
+    """Try what `spec` describes now; return the verdict as plain data.
+
+    Where ranks try together, every one calls it, and what fails on one fails for all.
+    """
+    start, world = time.perf_counter(), spec.world
     request = {"trial": spec.trial, "options": spec.options, "device": str(spec.device)}
-    facts = _ask_child(request, spec.seconds) if spec.isolated else _outcome(request)
+    if not spec.isolated:
+        facts = _outcome(request)
+    elif not spec.together or world.size == 1:
+        facts = _ask_child(request, spec.seconds)
+    else:
+        facts = _ask_child(request, spec.seconds, child_ranks(world))
+        ranks = world.gather_facts(facts)
+        failed = [(LOST in of["reason"], rank) for rank, of in enumerate(ranks) if not of["ok"]]
+        if failed:
+            # Who lost another rank says nothing about the device.
+            rank = min(failed)[1]
+            facts = {**ranks[rank], "reason": f"rank {rank}: {ranks[rank]['reason']}"}
     return {**facts, "seconds": time.perf_counter() - start}
+
+
+def child_ranks(world: World) -> dict[str, str]:
+    """Return the environment by which the child processes of all ranks meet, on the node of rank
+    0.
+    """
+    port = world.broadcast(free_port() if world.is_main else 0)
+    host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    numbers = (world.rank, world.size, world.local_rank)
+    places = dict(zip(RANK_VARIABLES[0], map(str, numbers), strict=True))
+    return {**places, "MASTER_ADDR": host, "MASTER_PORT": str(port)}
 
 
 # --- the child process ---------------------------------------------------------------------------
@@ -242,21 +288,27 @@ def answer() -> None:
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
         output.write(json.dumps(_outcome(json.load(sys.stdin))))
+    end_rank(FINISHED)
 
 
 def child_environment() -> dict[str, str]:
     """Return the environment of a child process: this one's modules, and no rank of the run."""
     ranks = {name for names in RANK_VARIABLES for name in names}
-    kept = {k: v for k, v in os.environ.items() if k not in ranks and k != LAUNCHER}
+    ranks |= {LAUNCHER, "TORCHELASTIC_USE_AGENT_STORE"}
+    kept = {name: value for name, value in os.environ.items() if name not in ranks}
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def _ask_child(request: Facts, limit: float) -> Facts:
-    """Let a child process answer within `limit` seconds; return its verdict, or what ended it."""
+def _ask_child(request: Facts, limit: float, place: Mapping[str, str] = {}) -> Facts:
+    """Let a child process answer within `limit` seconds; return its verdict, or what ended it.
+
+    `place` are variables that make it one of several ranks.
+    """
     # Files, as a process that the child started may hold a pipe open for ever.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
-            reason = _run_child(json.dumps(request), limit, output, errors)
+            environment = {**child_environment(), **place}
+            reason = _run_child(json.dumps(request), limit, environment, output, errors)
         except OSError as error:
             reason = f"no process could be started ({error.strerror}); memory may be full"
         output.seek(0)
@@ -271,9 +323,11 @@ def _ask_child(request: Facts, limit: float) -> Facts:
         return {"ok": False, "reason": reason or "its answer cannot be read", "facts": {}}
 
 
-def _run_child(request: str, limit: float, output: IO[bytes], errors: IO[bytes]) -> str:
+def _run_child(
+    request: str, limit: float, environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
+) -> str:
     """Run a child process; return what ended it, or an empty text where it finished."""
-    command, environment = [sys.executable, "-c", CHILD_PROGRAM], child_environment()
+    command = [sys.executable, "-c", CHILD_PROGRAM]
     with tempfile.TemporaryFile() as words:
         words.write(request.encode())
         words.seek(0)

@@ -7,7 +7,7 @@ Legend for shapes: B or N samples, F features, T slots of features in all sample
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
@@ -308,70 +308,108 @@ class TreeOnDevice:
         self.length = torch.from_numpy(np.append(branches.length, 0.0)).to(device)
 
     def fits(self, samples: int) -> bool:
-        """Whether batches of this number of samples need little memory."""
+        """Whether batches of this number of samples of a rank need little memory."""
         return max(self.above.numel(), samples * len(self.length)) <= MOST_NUMBERS
 
     def distances(
-        self, feature: Tensor, row: Tensor, counts: Tensor, samples: int, rows: slice = slice(None)
+        self,
+        feature: Tensor,
+        row: Tensor,
+        counts: Tensor,
+        samples: Sequence[int],
+        slots: Sequence[int],
+        rank: int = 0,
     ) -> Tensor:
-        """Return the distances ``[B, B]`` between samples, as `batch_unifrac` does.
+        """Return the distances between the samples of a rank and those of all, as `batch_unifrac`
+        does.
+
+        The samples of all ranks are read together where that needs little memory, else one rank
+        after the other: the size of a tree does not depend on the number of ranks.
 
         Parameters
         ----------
         feature, row : int64 [T]
-            The feature of each slot, and the sample that it belongs to.
+            The feature of each slot, and the sample that it belongs to, of all ranks.
         counts : float [T]
             Rarefied reads; 0 is padding.
-        samples : int
-            Number of samples B.
-        rows : slice
-            Samples whose distances to all are returned.
+        samples, slots : sequence of int
+            Samples and slots of each rank.
+        rank : int
+            Whose samples, B of them.
+
+        Returns
+        -------
+        float64 [B, all_B]
+        """
+        import torch
+
+        start = sum(samples[:rank])
+        if self.fits(sum(samples)):
+            both = self._read(feature, row, counts, sum(samples))
+            rows = slice(start, start + samples[rank])
+            return self._between(tuple(part[rows] for part in both), both)
+        split = (values.split([*slots]) for values in (feature, row, counts))
+        parts = zip(*split, np.cumsum((0, *samples)).tolist(), samples, strict=False)
+        blocks = [(of, at - first, reads, number) for of, at, reads, first, number in parts]
+        left = self._read(*blocks[rank])
+        return torch.cat([self._between(left, self._read(*block)) for block in blocks], dim=1)
+
+    def _read(
+        self, feature: Tensor, row: Tensor, counts: Tensor, samples: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return what the metric compares of each sample, ``[B, E]``, and its height ``[B]``: the
+        presence of branches, their length times the share of reads below, or that share.
         """
         branches, reads = len(self.length), counts.to(self.length)
         place = (row[:, None] * branches + self.above[feature]).flatten()
         values = reads[:, None].expand(-1, self.above.shape[1]).flatten()
         below = self.length.new_zeros(samples * branches).index_add(0, place, values)
         below = below.view(samples, branches)
-        metric = self.options.metric
-        if metric == "unifrac":
-            apart, normalizer = self._unweighted((below > 0).to(below), rows)
-        else:
-            total = self.length.new_zeros(samples)
-            total = total.index_add(0, row, reads * self.on_tree[feature])
-            shares = below / total.clamp_min(1)[:, None]
-            is_plain = metric != "generalized" or self.options.alpha == 1
-            sums = self._weighted if is_plain else self._generalized
-            apart, normalizer = sums(shares, rows)
-        result = apart if metric == "weighted" else (apart / normalizer).where(normalizer > 0, 0.0)
-        return result.clamp_min(0)
+        if self.options.metric == "unifrac":
+            present = (below > 0).to(below)
+            return present, present @ self.length
+        total = self.length.new_zeros(samples)
+        total = total.index_add(0, row, reads * self.on_tree[feature])
+        shares = below / total.clamp_min(1)[:, None]
+        if self._is_plain:
+            mass = shares * self.length
+            return mass, mass.sum(dim=1)
+        return shares, total
 
-    def _unweighted(self, present: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        height = present @ self.length
-        shared = (present[rows] * self.length) @ present.T
-        union = height[rows, None] + height - shared
-        return union - shared, union
+    @property
+    def _is_plain(self) -> bool:
+        """Whether differences of shares are the distance, up to a factor."""
+        return self.options.metric != "generalized" or self.options.alpha == 1
 
-    def _weighted(self, shares: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """Return the sums over branches of length times difference of shares, and times their sum.
-
-        The former is the distance of the city block between shares times lengths.
-        """
+    def _between(self, left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> Tensor:
+        """Return the distances between samples as `_read` gives them."""
         import torch
 
-        mass = shares * self.length
-        height = mass.sum(dim=1)
-        return torch.cdist(mass[rows], mass, p=1.0), height[rows, None] + height
+        (rows, row_height), (columns, height) = left, right
+        heights = row_height[:, None] + height
+        if self.options.metric == "unifrac":
+            shared = (rows * self.length) @ columns.T
+            normalizer = heights - shared
+            apart = normalizer - shared
+        elif self._is_plain:
+            # The sum over branches of length times difference is the distance of the city block.
+            apart, normalizer = torch.cdist(rows, columns, p=1.0), heights
+        else:
+            apart, normalizer = self._generalized(rows, columns)
+        is_plain = self.options.metric == "weighted"
+        result = apart if is_plain else (apart / normalizer).where(normalizer > 0, 0.0)
+        return result.clamp_min(0)
 
-    def _generalized(self, shares: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    def _generalized(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sums of the generalized metric (Chen et al. 2012), some rows at a time."""
         import torch
 
         apart, totals = [], []
-        for mine in shares[rows].split(max(1, CHUNK_NUMBERS // shares.numel())):
-            both = mine[:, None] + shares
+        for mine in rows.split(max(1, CHUNK_NUMBERS // columns.numel())):
+            both = mine[:, None] + columns
             # A branch above neither sample counts nothing.
             weight = both.pow(self.options.alpha).where(both > 0, 0.0)
-            ratio = (mine[:, None] - shares).abs() / both.clamp_min(1e-30)
+            ratio = (mine[:, None] - columns).abs() / both.clamp_min(1e-30)
             apart.append((weight * ratio) @ self.length)
             totals.append(weight @ self.length)
         return torch.cat(apart), torch.cat(totals)

@@ -418,13 +418,15 @@ class CapturedSteps:
         torch._foreach_copy_(captured.inputs, list(self.task.tensors(micro.data).values()))
         captured.replay(exchanges)
         # The next replay writes over the results.
-        *values, nonfinite = captured.results.clone().unbind()
-        pairs = zip(values[::2], values[1::2], strict=True)
-        return StepOutcome(dict(zip(captured.names, pairs, strict=True)), nonfinite > 0)
+        values, number = captured.results.clone().unbind(), 2 * len(captured.names)
+        pairs = zip(values[:number:2], values[1:number:2], strict=True)
+        nonfinite, *wish = values[number:]
+        return StepOutcome(dict(zip(captured.names, pairs, strict=True)), nonfinite > 0, *wish)
 
 
 def _outcome_tensor(outcome: StepOutcome) -> tuple[tuple[str, ...], Tensor]:
     """Return the names of the terms of a step, and all numbers that it leaves."""
     values = [value for pair in outcome.terms.values() for value in pair]
-    results = torch.stack([value.double() for value in (*values, outcome.nonfinite)])
+    flags = [flag for flag in outcome[1:] if flag is not None]
+    results = torch.stack([value.double() for value in (*values, *flags)])
     return tuple(outcome.terms), results

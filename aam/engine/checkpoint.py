@@ -130,6 +130,10 @@ def remove_later(path: Path) -> None:
         remove(later)
 
 
+# What a rank wishes that caught a signal; 1 is that of a rank for which it is time to save.
+URGENT = 2
+
+
 @dataclass(eq=False)
 class CheckpointManager:
     """Writes ``folder/step-N`` every ``--checkpoint-minutes`` and when a signal came, and keeps the
@@ -144,8 +148,13 @@ class CheckpointManager:
     world: World = SINGLE
     last_save: float = field(default_factory=time.monotonic)
 
-    def maybe_save(self, step: int, make_state: Callable[[], State]) -> None:
+    def maybe_save(
+        self, step: int, make_state: Callable[[], State], agree: Callable[[int], int] | None = None
+    ) -> None:
         """Save the state after `step` steps, if it is time.
+
+        `agree` returns the largest of the ranks' numbers, now or some steps later
+        (`Trainer.agree`).
 
         Raises
         ------
@@ -157,14 +166,15 @@ class CheckpointManager:
         """
         seconds = time.monotonic() - self.last_save
         is_due = self.world.is_main and seconds >= 60 * self.runtime.checkpoint_minutes
-        urgency = self.world.all_reduce_max(2 if self.signals.caught else int(is_due))
+        agree = agree or self.world.all_reduce_max
+        urgency = agree(URGENT if self.signals.caught else int(is_due))
         if not urgency:
             return
         path, state = self.folder / f"{STEP_PREFIX}{step}", make_state()
         try:
             save(path, state, self.world)
         except OSError as error:
-            if urgency > 1:
+            if urgency == URGENT:
                 raise
             newest = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
             text = "%s: not saved (%s); training continues, the last complete checkpoint: %s"
@@ -174,5 +184,5 @@ class CheckpointManager:
                 if checkpoint != path:
                     remove(checkpoint)
         self.last_save = time.monotonic()
-        if urgency > 1:
+        if urgency == URGENT:
             self.signals.call_again(f", {path} is saved")

@@ -89,16 +89,23 @@ class Message:
 
 
 class FlatGradients:
-    """The gradients of a model in one buffer, whose last number says that a loss is not finite.
+    """The gradients of a model in one buffer, and after them whether a loss is not finite and what
+    this rank wishes.
 
     They are added up over ranks in the precision of the weights.
+
+    Attributes
+    ----------
+    wish : tensor of one number
+        Set by the host at any time; a captured step reads it.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters = [*model.parameters()]
         self.trained: list[nn.Parameter] = []
         self.views: list[Tensor] = []
-        self.values = torch.zeros(1)
+        self.values = torch.zeros(2)
+        self.wish = self.parameters[0].detach().new_zeros(())
 
     def collect(self, nonfinite: Tensor) -> None:
         """Take the gradients of this rank, which are then views of the buffer, and its flag."""
@@ -106,7 +113,8 @@ class FlatGradients:
         if list(map(id, trained)) != list(map(id, self.trained)):
             self._lay_out(trained)
         gradients = [not_none(parameter.grad) for parameter in trained]
-        torch._foreach_copy_([*self.views, self.values[-1]], [*gradients, nonfinite])
+        targets = [*self.views, self.values[-2], self.values[-1]]
+        torch._foreach_copy_(targets, [*gradients, nonfinite, self.wish])
         for parameter, view in zip(trained, self.views, strict=True):
             parameter.grad = view
 
@@ -116,7 +124,7 @@ class FlatGradients:
             -(-parameter.numel() // ALIGNED_NUMBERS) * ALIGNED_NUMBERS for parameter in trained
         ]
         self.trained, self.views, at = trained, [], 0
-        self.values = trained[0].new_zeros(sum(steps) + 1, requires_grad=False)
+        self.values = trained[0].new_zeros(sum(steps) + 2, requires_grad=False)
         for parameter, step in zip(trained, steps, strict=True):
             self.views.append(self.values[at : at + parameter.numel()].view(parameter.shape))
             at += step
@@ -124,7 +132,7 @@ class FlatGradients:
     @property
     def nonfinite(self) -> Tensor:
         """Whether a loss is not finite on any rank, after the sum over ranks."""
-        return self.values[-1] > 0
+        return self.values[-2] > 0
 
 
 @dataclass(eq=False)
@@ -174,7 +182,8 @@ class RankSteps:
         gradients.collect(nonfinite_flag(losses))
         yield lambda: world.add_up(gradients.values)
         failed = optimizer_step(task, optimizer, scaler, gradients.nonfinite, max_grad_norm)
-        return StepOutcome(sum_terms(terms), failed)
+        # The next step writes over the buffer.
+        return StepOutcome(sum_terms(terms), failed, gradients.values[-1].clone())
 
     def _message(
         self, shape: Hashable | None, encoded: Encoded, counts: Tensor | None, world: World

@@ -39,11 +39,12 @@ class MicroBatch(NamedTuple):
 
 class StepOutcome(NamedTuple):
     """Loss terms of a step, detached, and whether loss or gradient were not finite; both stay on
-    the device.
+    the device, as the sum of what several ranks wish (`aam.engine.ranks`).
     """
 
     terms: Terms
     nonfinite: Tensor
+    wish: Tensor | None = None
 
 
 def sum_terms(parts: Sequence[Terms]) -> Terms:

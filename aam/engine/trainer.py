@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aam.device.distributed import SINGLE, World
+from aam.device.distributed import SINGLE, World, step_watch
 from aam.device.precision import make_scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like, start_alike
 from aam.engine.capture import CapturedSteps
-from aam.engine.checkpoint import CheckpointManager, State
+from aam.engine.checkpoint import URGENT, CheckpointManager, State
 from aam.engine.logger import METRICS, Record, RunLogger
 from aam.engine.ranks import RankSteps
 from aam.engine.run import CHECKPOINTS, TrainingFolder
@@ -124,7 +124,10 @@ class Trainer:
         self.setup = StepSetup(
             self.network, task, self.optimizer, self.scaler, self.step_world, options.max_grad_norm
         )
+        self.rank_steps = RankSteps(self.setup) if task.shares_vectors else None
         self.steps = self._steps()
+        # What this rank wishes, and what ranks wished in the steps read since the last `agree`.
+        self.wish = self.arrived = 0
         epoch_steps = math.ceil(task.batches_per_epoch / options.gradient_accumulation_steps)
         self.total_steps = epoch_steps * options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if options.ema_decay > 0 else {}
@@ -139,10 +142,9 @@ class Trainer:
 
     def _steps(self) -> StepSetup | RankSteps | CapturedSteps:
         """Return what takes the steps: eager, as several ranks do, in graphs, or the last two."""
-        is_joint = self.task.shares_vectors
-        steps = RankSteps(self.setup) if is_joint else self.setup
+        steps = self.rank_steps or self.setup
         may_capture = self.device.type == "cuda" and not self.runtime.no_capture
-        if may_capture and (is_joint or self.world.size == 1):
+        if may_capture and (self.rank_steps is not None or self.world.size == 1):
             return CapturedSteps(self.setup, steps.parts)
         return steps
 
@@ -150,20 +152,30 @@ class Trainer:
         """Path that the steps take, in words: captured, compiled or eager, and why."""
         if isinstance(self.steps, CapturedSteps):
             reason = self.steps.obstacle(self.options)
-        elif self.task.shares_vectors:
-            reason = f"{self.step_world.size} ranks exchange vectors and gradients once in a step"
-        elif self.step_world.size > 1:
-            wrapper = "FSDP2" if self.runtime.fsdp else "DDP"
-            weights = sum(parameter.numel() for parameter in self.model.parameters())
-            size = f"{weights / 1e6:.3g} million weights"
-            cause = "--no-capture" if self.runtime.no_capture else size
-            reason = f"{self.step_world.size} ranks with {wrapper}, {cause}"
         elif self.runtime.no_capture:
             reason = "--no-capture"
+        elif self.step_world.size > 1 and not self.task.shares_vectors:
+            reason = f"{self.step_world.size} ranks with {'FSDP2' if self.runtime.fsdp else 'DDP'}"
         else:
             reason = "graphs need a GPU"
         path = f"eager ({reason})" if reason else "captured as graphs, if they pass a check"
         return f"compiled by {self.task.compiler}, {path}" if self.task.compiler else path
+
+    def agree(self, wish: int) -> int:
+        """Return the largest wish of all ranks, 0 to `URGENT`; all of them call it after a step.
+
+        Where ranks add up gradients, wishes travel with those of the next step. They arrive two
+        steps later, and no rank waits for them.
+        """
+        if self.rank_steps is None:
+            return self.world.all_reduce_max(wish)
+        arrived, self.arrived = self.arrived, 0
+        # One that has arrived is about to be granted.
+        wish = 0 if arrived else wish
+        if wish != self.wish:
+            self.rank_steps.gradients.wish.fill_(wish)
+            self.wish = wish
+        return arrived
 
     def state(self) -> State:
         """Return everything that `restore` needs to continue the run bit for bit.
@@ -171,6 +183,8 @@ class Trainer:
         Every rank must call it.
         """
         self._read_pending()
+        # A wish that is not granted by this very state is sent again.
+        self.arrived = 0
         self._gather_weights()
         weights = {"best": self.best_weights, "average": self.average}
         kinds = {"model": self.model.state_dict(), **weights}
@@ -236,10 +250,11 @@ class Trainer:
         number = self.options.gradient_accumulation_steps
         while step_batches := list(itertools.islice(batches, number)):
             samples, seconds = progress.samples, progress.seconds
-            rate = self._take_step(step_batches)
-            progress.seconds = time.perf_counter() - started
-            self.speed.add(progress.samples - samples, progress.seconds - seconds)
-            self._record_step(rate)
+            with step_watch(self.step_world):
+                rate = self._take_step(step_batches)
+                progress.seconds = time.perf_counter() - started
+                self.speed.add(progress.samples - samples, progress.seconds - seconds)
+                self._record_step(rate)
             may_save = not self.task.steps_alone or progress.step % LOG_STEPS == 0
             if may_save and self.after_step is not None:
                 self.after_step(self)
@@ -263,7 +278,7 @@ class Trainer:
             if value.is_floating_point():
                 value.lerp_(weights[name], 1 - options.ema_decay)
         for means in self.means.values():
-            means.add(*outcome)
+            means.add(outcome.terms, outcome.nonfinite)
         # Read a step late, so that the device has work while the host waits.
         self._read_pending()
         self.pending = outcome
@@ -300,6 +315,8 @@ class Trainer:
             Loss or gradient are not finite; the weights are as before the step.
         """
         outcome, self.pending = self.pending, None
+        if outcome is not None and outcome.wish is not None:
+            self.arrived = max(self.arrived, min(int(outcome.wish), URGENT))
         if outcome is None or not bool(outcome.nonfinite):
             return
         losses = {name: f"{float(total / n):g}" for name, (total, n) in outcome.terms.items()}
@@ -368,7 +385,7 @@ def fit(task: Task, options: TrainingOptions, folder: TrainingFolder) -> Trainer
         return State(state.tensors, facts, texts)
 
     def after_step(trainer: Trainer) -> None:
-        manager.maybe_save(trainer.progress.step, lambda: full_state(trainer))
+        manager.maybe_save(trainer.progress.step, lambda: full_state(trainer), trainer.agree)
 
     trainer.after_step = after_step
     if state is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -25,13 +24,6 @@ CACHED_PATCHES = 4096
 # Logarithm of the relative abundance of a typical ASV: a sample has about 50.
 TYPICAL_LOG_SHARE = -4.0
 
-
-def _keep_rank(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return rows
-
-
-# Puts the rows of the other ranks next to those of this rank.
-Gather = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 # Smallest Euclidean distance: the map of the distance head has no gradient at 0.
 LEAST = 1e-3
@@ -205,9 +197,8 @@ _TENSORS = tuple(field.name for field in fields(Outputs))
 class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
-    `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the
-    rows of other ranks next to those of this rank. Without `compares`, set from outside, distances
-    are left out: who has the vectors of all ranks computes them by `distance`.
+    `bound_memory`, called from outside, changes no result. Without `compares`, set from outside,
+    distances are left out: who has the vectors of all ranks computes them by `distance`.
 
     Parameters
     ----------
@@ -239,7 +230,6 @@ class Aam(nn.Module):
         self.target = Readout(read, heads.n_targets) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(read, n) for n in heads.n_classes)
         self.bound_memory(None, False)
-        self.gather: Gather = _keep_rank
         self.compares = True
 
     def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:
@@ -298,11 +288,8 @@ class Aam(nn.Module):
         """Return the chunks of rows on each of several ranks, which is the same on all; 0 with a
         single rank.
         """
-        if len(batch.ranks.asvs) < 2:
-            return 0
-        # Not more copies are masked than there are ASVs.
-        most = max(batch.ranks.asvs) * (1 if batch.bases is None else 2)
-        return -(-most // self._asvs_at_once(most, self.asv.max_bp, batch.tokens.device))
+        most, device = max(batch.ranks.tokens, default=0), batch.tokens.device
+        return -(-most // self._asvs_at_once(most, self.asv.max_bp, device)) if most else 0
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: PaddedBatch
@@ -359,7 +346,7 @@ class Aam(nn.Module):
         self,
         batch: Batch | PaddedBatch,
         masks: Masks | None = None,
-        asvs: Float[Tensor, "all_U D"] | None = None,
+        asvs: Float[Tensor, "U D"] | None = None,
     ) -> Outputs:
         """Run a batch.
 
@@ -369,17 +356,16 @@ class Aam(nn.Module):
             A `Batch` is laid out here.
         masks : Masks, optional
             What is withheld of a `Batch`.
-        asvs : float [all_U, D], optional
+        asvs : float [U, D], optional
             Vectors of the distinct ASVs that were computed beforehand.
         """
         if isinstance(batch, Batch):
             batch = pad_batch(batch, masks)
         nucleotides, copies = None, batch.masked
         if asvs is None:
-            patches, rank_vectors = self.encode_asvs(
+            patches, asvs = self.encode_asvs(
                 batch.tokens, batch.has_short_asvs, copies, self._parts(batch)
             )
-            asvs = self.gather(rank_vectors, batch.ranks.asvs)
             if batch.bases is not None:
                 masked = patches[patches.shape[0] - copies :]
                 nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])
@@ -390,7 +376,7 @@ class Aam(nn.Module):
         if self.distance is not None:
             compared = self.distance.vectors(samples)
             if self.compares:
-                distance = self.distance(compared, self.gather(compared, batch.ranks.samples))
+                distance = self.distance(compared, compared)
         read = samples if self.covariates is None else self.covariates(samples, batch)
         return Outputs(
             samples=samples,

@@ -18,7 +18,7 @@ import torch
 
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.batch import Batch, PaddedBatch
-from aam.data.loader import Loader, rarefied_batch
+from aam.data.loader import Loader
 from aam.data.study import MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
@@ -187,7 +187,7 @@ def batch_of_most_asvs(loader: Loader) -> Batch:
     than steps.
     """
     rows = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return rarefied_batch(loader.study, rows, 0, loader.collation)
+    return loader.draw(rows, 0)
 
 
 def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
@@ -267,7 +267,12 @@ NO_MATTER = {
 
 
 def step_spec(
-    trial: str, config: NetworkOptions, study: Study | None, device: torch.device, **options: Any
+    trial: str,
+    config: NetworkOptions,
+    study: Study | None,
+    device: torch.device,
+    world: World = SINGLE,
+    **options: Any,
 ) -> ProbeSpec:
     """Return what the probe is to try of the steps of a run (`aam.training.trials`).
 
@@ -280,6 +285,8 @@ def step_spec(
         The study of the run, whose sizes decide the shapes of batches. Without one the verdict is
         not kept.
     device : torch.device
+    world : World
+        The ranks of the run, which try its steps together.
     **options
         Further options of the function.
     """
@@ -297,7 +304,8 @@ def step_spec(
     limit = PROBE_SECONDS + sizes.get("entries", 0) / 1e6
     # On a busy CPU inductor took 297 s.
     limit += PROBE_SECONDS if "compiler" in options else 0.0
-    return ProbeSpec(name, arguments, device, limit, kept=study is not None)
+    together = trial == "try_steps"
+    return ProbeSpec(name, arguments, device, limit, world, together, kept=study is not None)
 
 
 def probed_names(config: NetworkOptions, device: torch.device) -> set[str]:
@@ -307,14 +315,17 @@ def probed_names(config: NetworkOptions, device: torch.device) -> set[str]:
     runtime, names = config.runtime, set[str]()
     if device.type == "cuda":
         names.add("workers")
-        is_single = config.train.gradient_accumulation_steps == 1
+        is_single = config.train.gradient_accumulation_steps == 1 and not runtime.fsdp
         if is_single and not runtime.no_capture and runtime.mixed_precision != "fp16":
             names.add("capture")
     return names | {"compile"} if runtime.compile_model else names
 
 
-def probe_run(config: NetworkOptions, study: Study | None, device: torch.device) -> Facts:
-    """Return whether this device can do what a run is about to do, each with its reason.
+def probe_run(
+    config: NetworkOptions, study: Study | None, device: torch.device, world: World = SINGLE
+) -> Facts:
+    """Return whether this device can do what a run is about to do, each with its reason; every rank
+    must call it.
 
     Returns
     -------
@@ -325,25 +336,25 @@ def probe_run(config: NetworkOptions, study: Study | None, device: torch.device)
     """
     verdicts, expected = Facts(), probed_names(config, device)
     if "workers" in expected:
-        spec = step_spec("try_workers", config, study, device)
+        spec = step_spec("try_workers", config, study, device, world)
         verdicts["workers"] = verdict("workers", spec).as_facts()
     if "capture" in expected:
-        spec = step_spec("try_steps", config, study, device, captured=True)
+        spec = step_spec("try_steps", config, study, device, world, captured=True)
         verdicts["capture"] = verdict("capture", spec).as_facts()
     if "compile" in expected:
         captured = verdicts.get("capture", {}).get("ok", False)
-        verdicts["compile"] = _probe_compilers(config, study, device, captured)
+        verdicts["compile"] = _probe_compilers(config, study, device, captured, world)
     return verdicts
 
 
 def _probe_compilers(
-    config: NetworkOptions, study: Study | None, device: torch.device, captured: bool
+    config: NetworkOptions, study: Study | None, device: torch.device, captured: bool, world: World
 ) -> Facts:
     tried: dict[str, str] = {}
     for compiler in COMPILERS:
         options = {"compiler": compiler, "captured": captured}
         outcome = verdict(
-            f"compile-{compiler}", step_spec("try_steps", config, study, device, **options)
+            f"compile-{compiler}", step_spec("try_steps", config, study, device, world, **options)
         )
         tried[compiler] = "right" if outcome.ok else outcome.reason
         if outcome.ok:
@@ -366,18 +377,24 @@ def _are_verdicts(values: Facts) -> bool:
 
 
 def decide_steps(
-    config: NetworkOptions, study: Study, device: torch.device, earlier: Facts
+    config: NetworkOptions,
+    study: Study,
+    device: torch.device,
+    earlier: Facts,
+    world: World = SINGLE,
 ) -> Facts:
     """Return the verdicts of the probe on a run, or those of the run that is resumed on the same
-    machine, so that its steps stay the same.
+    machine, so that its steps stay the same; every rank must call it, and gets those of rank 0.
     """
     expected = probed_names(config, device)
     if not expected:
         return {}
     machine = machine_facts(device)
     verdicts: Facts = {name: earlier.get(name) for name in expected}
-    if earlier.get("machine") != machine or not _are_verdicts(verdicts):
-        verdicts = probe_run(config, study, device)
+    is_known = earlier.get("machine") == machine and _are_verdicts(verdicts)
+    verdicts, machine, is_known = world.broadcast([verdicts, machine, is_known])
+    if not is_known:
+        verdicts = probe_run(config, study, device, world)
     if "compile" in verdicts:
         log.info("torch.compile: %s", verdicts["compile"]["backend"])
     return {"machine": machine, **verdicts}
@@ -408,8 +425,7 @@ def decide(
     if not world.is_main:
         decide_execution(*kind, decisions, model.trains_in_bf16)
     config = replace(config, train=replace(config.train, **decisions["batch"]))
-    steps = decide_steps(config, study, device, earlier) if world.is_main else Facts()
-    decisions |= world.broadcast(steps)
+    decisions |= decide_steps(config, study, device, earlier, world)
     if "compile" in decisions:
         # Where a shape fails later all the same, its frame runs uncompiled.
         torch._dynamo.config.suppress_errors = True

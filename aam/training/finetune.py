@@ -76,9 +76,9 @@ class SupervisedTask(AmpliconTask):
                 masked = self.losses(network, prepared)
             # Targets are scored as they are predicted, with no count withheld.
             unmasked = prepared._replace(batch=pad_batch(batch).to(self.device))
-            outputs = self.outputs(network, unmasked)
-            parts.append(collect(outputs, unmasked.batch))
-            means.add({**masked, **self.terms(outputs, self.with_distances(unmasked.batch))})
+            outputs, batch = self.outputs(network, unmasked)
+            parts.append(collect(outputs, batch))
+            means.add({**masked, **self.terms(outputs, batch)})
         metrics = {**self._reduced(means), **self._scores(Predicted.concatenate(parts))}
         losses = [
             value for name, value in metrics.items() if name.startswith(("val_target", "val_label"))

@@ -19,7 +19,7 @@ from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Outputs
 from aam.model.asv import N_BASES
-from aam.typing import Hashes, Ints, Reals
+from aam.typing import Bools, Hashes, Ints, Reals
 
 # Weights [classes] of each class column; None for equal weights.
 ClassWeights = tuple[Tensor | None, ...]
@@ -27,27 +27,14 @@ ClassWeights = tuple[Tensor | None, ...]
 Term = tuple[Tensor, Tensor]
 
 
-def _pairs(truth: Float[Tensor, "B all_B"], first: int) -> Bool[Tensor, "B all_B"]:
-    """Pairs of samples that have a distance, each pair once.
-
-    The rows of `truth` are the samples of this rank, which start at its column `first`.
-    """
-    return torch.ones_like(truth, dtype=torch.bool).triu(1 + first) & torch.isfinite(truth)
+def _pairs(truth: Float[Tensor, "B B"]) -> Bool[Tensor, "B B"]:
+    """Pairs of samples that have a distance, each pair once."""
+    return torch.ones_like(truth, dtype=torch.bool).triu(1) & torch.isfinite(truth)
 
 
-def unifrac_loss(
-    predicted: Float[Tensor, "B all_B"], truth: Float[Tensor, "B all_B"], first: int = 0
-) -> Term:
-    """Return the squared error over pairs of samples; counts the finite values of `truth`.
-
-    Parameters
-    ----------
-    predicted, truth : float [B, all_B]
-        Distances of the samples of this rank to those of all ranks.
-    first : int
-        Column of the first sample of this rank.
-    """
-    return _masked_sum(_errors(predicted, truth, "mse"), _pairs(truth, first))
+def unifrac_loss(predicted: Float[Tensor, "B B"], truth: Float[Tensor, "B B"]) -> Term:
+    """Return the squared error over pairs of samples; counts the finite values of `truth`."""
+    return _masked_sum(_errors(predicted, truth, "mse"), _pairs(truth))
 
 
 def half_unifrac_loss(
@@ -57,7 +44,14 @@ def half_unifrac_loss(
     rank compares its samples with those of all; counts half of these pairs.
 
     Each pair of two ranks stands on both, and each pair of one rank twice: the sum over ranks
-    counts each pair once. Parameters are those of `unifrac_loss`.
+    counts each pair once.
+
+    Parameters
+    ----------
+    predicted, truth : float [B, all_B]
+        Distances of the samples of this rank to those of all ranks.
+    first : int
+        Column of the first sample of this rank.
     """
     is_pair = torch.isfinite(truth)
     is_pair.diagonal(first).fill_(False)
@@ -172,7 +166,7 @@ def loss_terms(outputs: Outputs, batch: PaddedBatch, depth: int) -> Terms:
         if ranks.rows:
             error, count = half_unifrac_loss(outputs.distance, truth, ranks.rank_rows.start)
         else:
-            error, count = unifrac_loss(outputs.distance, truth, ranks.first_sample)
+            error, count = unifrac_loss(outputs.distance, truth)
         terms["unifrac"] = error / outputs.spread**2, count
     # Even where no ASV was masked: all ranks of a step have the same losses.
     if batch.bases is not None and outputs.nucleotides is not None:
@@ -223,7 +217,7 @@ def loss_counts(batch: PaddedBatch, weights: ClassWeights = ()) -> dict[str, Ten
     if batch.pairs is not None:
         counts["unifrac"] = batch.pairs.squeeze(0)
     elif batch.distance is not None:
-        counts["unifrac"] = _pairs(batch.distance, batch.ranks.first_sample).sum()
+        counts["unifrac"] = _pairs(batch.distance).sum()
     if batch.bases is not None:
         counts["nucleotide"] = (batch.bases != IGNORED).sum()
     if batch.hidden is not None:
@@ -284,20 +278,28 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
         return None
     if batch.key is None:
         raise ValueError("the batch has no keys of its ASVs")
-    keys = batch.key.numpy().view(np.uint64) + _text_keys([f"{seed}/{step}"])
+    step_key = _text_keys([f"{seed}/{step}"])
+    keys = batch.key.numpy().view(np.uint64) + step_key
     hidden = None
     if mask_counts:
         slot_keys = mix_bits(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
         is_hidden = (uniform(slot_keys) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
         hidden = torch.from_numpy(is_hidden)
-    tokens, rank_keys = batch.tokens.numpy(), keys[batch.ranks.rank_asvs]
-    is_copied = (uniform(rank_keys) < MASKED_ASVS) & mask_nucleotides
+    tokens, is_copied = batch.tokens.numpy(), _is_copied(keys) & mask_nucleotides
     if batch.owned is not None:
         is_copied &= batch.owned.numpy()
     rows = np.flatnonzero(is_copied)
     copies = tokens[rows] if mask_nucleotides else tokens[:0, :0]
     index = np.arange(1, copies.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN & (2**64 - 1))
-    where = uniform(rank_keys[rows][:, None] + index) < config.nuc_mask_ratio
+    where = uniform(keys[rows][:, None] + index) < config.nuc_mask_ratio
     where &= (copies > PAD) & (copies <= N_BASES)
     masked = np.where(where, np.uint8(MASK), copies)
-    return Masks(torch.from_numpy(rows), torch.from_numpy(masked), torch.from_numpy(where), hidden)
+    shares = [share.key.numpy().view(np.uint64) + step_key for share in batch.shares]
+    numbers = tuple(int(_is_copied(share).sum()) * mask_nucleotides for share in shares)
+    indices, copied, places = map(torch.from_numpy, (rows, masked, where))
+    return Masks(indices, copied, places, hidden, numbers)
+
+
+def _is_copied(keys: Hashes) -> Bools:
+    """Return which ASVs have a masked copy in a step, by their keys."""
+    return uniform(keys) < MASKED_ASVS

@@ -32,7 +32,7 @@ from aam.engine.task import Encoded, Metrics, Task, Terms
 from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
-from aam.options import RunConfig, not_none
+from aam.options import not_none
 from aam.training.inference import AsvVectors, Encoder, FittedNetwork
 from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
 from aam.typing import Rows
@@ -104,11 +104,10 @@ class AmpliconTask(Task):
         self.train, self.validation, self.asvs = train, validation, asvs
         for loader in (train, validation):
             loader.check_division()
-        self.shares_vectors = shares_vectors(model, config.runtime, world)
-        if self.shares_vectors:
-            model.compares = False
-            self.train = _of_own_asvs(self.train)
-            self.validation = _of_own_asvs(self.validation)
+        # Each of several ranks compares its samples with those of all.
+        self.is_joint = world.size > 1
+        self.shares_vectors = self.is_joint and not config.runtime.fsdp
+        model.compares = not self.is_joint
         self.layout = Layout(config.train, config.runtime.seed)
         self.tree: TreeOnDevice | None = None
         self.compiled: Callable[[nn.Module, PaddedBatch], Terms] | None = None
@@ -116,10 +115,9 @@ class AmpliconTask(Task):
         self.compiles_blocks = False
         # Whether a run goes on without a compiler that fails.
         self.falls_back = False
-        is_joint = world.size == 1 or self.shares_vectors
-        if device.type == "cuda" and is_joint and asvs is None and len(train.rows):
+        is_whole = world.size == 1 or self.shares_vectors
+        if device.type == "cuda" and is_whole and asvs is None and len(train.rows):
             self.use_constant_shapes()
-        model.gather = world.gather_rows
         self.loss_weights = penalties(config.train, len(model.labels))
         self.loss_names = tuple(self.loss_weights)
         # What starts from an encoder ends no worse than that on the validation samples.
@@ -127,24 +125,18 @@ class AmpliconTask(Task):
 
     def use_constant_shapes(self) -> None:
         """Give all batches a few shapes, so that a step can be captured and compiled, and compute
-        distances on the device.
-
-        Where only the host can compute the distances of several ranks, shapes stay as they are: the
-        host then needs the reads of all ranks for each batch.
+        distances on the device where it can.
         """
-        train, several = self.train, self.world.size > 1
+        train = self.train
         if train.collation.distances:
-            samples = train.batch_size * self.world.size
-            self.tree = tree_on_device(train.study, self.device, samples)
-            if several and self.tree is None:
-                return
+            self.tree = tree_on_device(train.study, self.device, train.batch_size)
         masked = MASKED_ASVS if self.config.train.nuc_penalty > 0 else 0.0
         self.layout = replace(self.layout, capacities=train.capacities(masked))
         if self.tree is not None:
-            self.train = replace(train, collation=replace(train.collation, distances=False))
-            if not several:
-                collation = replace(self.validation.collation, distances=False)
-                self.validation = replace(self.validation, collation=collation)
+            self.train, self.validation = (
+                replace(loader, collation=replace(loader.collation, distances=False))
+                for loader in (train, self.validation)
+            )
 
     @property
     def capacities(self) -> Capacities | None:
@@ -166,10 +158,13 @@ class AmpliconTask(Task):
 
         `feature`, `row` and `counts` are the slots of all ranks, `weight` is 0 for dummies.
         """
-        rows, is_real = batch.ranks.rank_rows, weight > 0
+        ranks, is_real = batch.ranks, weight > 0
+        rows, slots = ranks.rows or (len(weight),), ranks.slots or (len(counts),)
         with stage("UniFrac"):
-            distance = not_none(self.tree).distances(feature, row, counts, len(weight), rows)
-            distance = distance.masked_fill(~(is_real[rows, None] & is_real), torch.nan)
+            tree = not_none(self.tree)
+            distance = tree.distances(feature, row, counts, rows, slots, ranks.rank)
+            own = is_real[ranks.rank_rows, None]
+            distance = distance.masked_fill(~(own & is_real), torch.nan)
         return replace(batch, distance=distance)
 
     @property
@@ -186,20 +181,17 @@ class AmpliconTask(Task):
     def prepare(self, batch: Batch | PaddedBatch, number: int) -> Prepared:
         """Return a batch on the device and, where the encoder is frozen, its ASV vectors."""
         if isinstance(batch, Batch):
-            # Ranks agree on capacities before a batch is here.
-            is_exact = self.world.size > 1
-            layout = replace(self.layout, capacities=None) if is_exact else self.layout
-            batch = layout(batch, number)
+            batch = self.layout(batch, number)
         moved = batch.to(self.device)
         return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
 
-    def outputs(self, network: nn.Module, prepared: Prepared) -> Outputs:
-        """Outputs of the network for a batch."""
-        if self.shares_vectors:
+    def outputs(self, network: nn.Module, prepared: Prepared) -> tuple[Outputs, PaddedBatch]:
+        """Return the outputs of the network for a batch, and the batch with its distances."""
+        if self.is_joint:
             encoded = self.encode(network, prepared)
-            gathered = gather_vectors(encoded, self.world)
-            return self._joined(network, prepared, encoded, gathered)[0]
-        return self._forward(network, prepared)
+            return self._joined(network, prepared, encoded, gather_vectors(encoded, self.world))
+        batch = self.with_distances(prepared.batch)
+        return self._forward(network, prepared), batch
 
     def _forward(self, network: nn.Module, prepared: Prepared) -> Outputs:
         with self._precision(network):
@@ -263,11 +255,11 @@ class AmpliconTask(Task):
     def has_bf16_weights(self) -> bool:
         """Whether a step runs a bf16 copy of the network (`Bf16Copy`); autocast otherwise.
 
-        Ranks with DDP, frozen ASV encoders and blocks compiled one by one keep autocast.
+        FSDP2, frozen ASV encoders and blocks compiled one by one keep autocast.
         """
         model, runtime, device = self.config.model, self.config.runtime, self.device
-        has_wrapper = self.world.size > 1 and not self.shares_vectors
-        if model.embedding_dim < LEAST_COPIED_WIDTH or has_wrapper:
+        is_sharded = self.is_joint and not self.shares_vectors
+        if model.embedding_dim < LEAST_COPIED_WIDTH or is_sharded:
             return False
         if self.asvs is not None or self.compiles_blocks:
             return False
@@ -289,25 +281,23 @@ class AmpliconTask(Task):
 
     def losses(self, network: nn.Module, prepared: Prepared) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
-        if self.shares_vectors:
-            encoded = self.encode(network, prepared)
-            gathered = gather_vectors(encoded, self.world)
-            return self.joint_losses(network, prepared, encoded, gathered)
-        batch = self.with_distances(prepared.batch)
+        if self.is_joint:
+            return self.terms(*self.outputs(network, prepared))
         network = self._trained(network)
         if self.compiled is None or self.shape(prepared) is None or not network.training:
-            return self.terms(self.outputs(network, prepared), batch)
+            return self.terms(*self.outputs(network, prepared))
         try:
             with self._precision(network):
                 # What the graph does not read must not differ between batches.
-                return self.compiled(network, replace(batch, sample_ids=(), copied=()))
+                batch = replace(self.with_distances(prepared.batch), sample_ids=())
+                return self.compiled(network, batch)
         except RuntimeError as error:
             # It is loaded: it has compiled.
             if not self.falls_back or not isinstance(error, torch._dynamo.exc.TorchDynamoException):
                 raise
             log.warning("torch.compile fails, steps go on without: %s", describe_error(error))
             self.compiled, self.compiler = None, ""
-        return self.terms(self.outputs(network, prepared), batch)
+        return self.terms(*self.outputs(network, prepared))
 
     def compile_losses(self, backend: str) -> None:
         """Let a compiler of torch make one graph of forward pass and losses for each constant
@@ -335,8 +325,8 @@ class AmpliconTask(Task):
         return loss_counts(self._counted(prepared))
 
     def _counted(self, prepared: Prepared) -> PaddedBatch:
-        """Return a batch as its losses are counted; where ranks share vectors, its pairs are."""
-        return prepared.batch if self.shares_vectors else self.with_distances(prepared.batch)
+        """Return a batch as its losses are counted; with several ranks its pairs are."""
+        return prepared.batch if self.is_joint else self.with_distances(prepared.batch)
 
     def shape(self, prepared: Prepared) -> Hashable | None:
         """Return the shape of a batch of constant capacities; None for others."""
@@ -384,22 +374,6 @@ class AmpliconTask(Task):
         """Return the mean losses of all ranks."""
         reduced = means.all_reduce(self.world)
         return {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
-
-
-# Networks from this number of weights on keep `parallelize`: their gradients travel while others
-# are computed, or they are sharded.
-LEAST_PARALLEL = 20_000_000
-
-
-def shares_vectors(model: Aam, runtime: RunConfig, world: World) -> bool:
-    """Whether ranks exchange vectors and gradients once in a step (`aam.engine.ranks`)."""
-    size = sum(parameter.numel() for parameter in model.parameters())
-    return world.size > 1 and not (runtime.fsdp or runtime.no_capture) and size < LEAST_PARALLEL
-
-
-def _of_own_asvs(loader: Loader) -> Loader:
-    """Return a loader whose batches have the ASVs of the samples of this rank."""
-    return replace(loader, collation=replace(loader.collation, encodes_own=True))
 
 
 # --- start and end of a network -------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +14,13 @@ import torch
 
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.batch import PaddedBatch
+from aam.device.distributed import SINGLE, World, process_group
+from aam.device.environment import rank_of
 from aam.device.measure import held_memory, memory_limit
 from aam.device.platform import Facts
 from aam.device.precision import resolve_precision
 from aam.engine.capture import LEAST_LIMIT, MOST_MEMORY, WARM_UP_STEPS, CapturedSteps, gate
+from aam.engine.ranks import RankSteps
 from aam.engine.step import MicroBatch, StepOutcome
 from aam.errors import RunError
 from aam.options import configured
@@ -77,14 +82,17 @@ def try_steps(
     RunError
         The weights differ, or the graphs do not fit into memory beside eager steps.
     """
-    steps = steps_for(device, config, kind)
-    task, runtime, model = steps.task, steps.task.config.runtime, steps.task.config.model
-    if captured and task.capacities is None:
-        task.use_constant_shapes()
-    task.train = replace(task.train, workers=0)
-    precision = resolve_precision(runtime, device, model.trains_in_bf16)
-    rounding = torch.finfo(precision).eps / 2
-    return check_steps(steps, trial_batches(steps), rounding, compiler, captured)
+    runtime = _options_of(device, config, kind).runtime
+    is_alone = rank_of(os.environ) is None
+    with nullcontext(SINGLE) if is_alone else process_group(runtime) as world:
+        steps = steps_for(device, config, kind, world)
+        task, model = steps.task, steps.task.config.model
+        if captured and task.capacities is None:
+            task.use_constant_shapes()
+        task.train = replace(task.train, workers=0)
+        precision = resolve_precision(runtime, device, model.trains_in_bf16)
+        rounding = torch.finfo(precision).eps / 2
+        return check_steps(steps, trial_batches(steps), rounding, compiler, captured)
 
 
 def check_steps(
@@ -102,22 +110,23 @@ def check_steps(
     RunError
         The weights differ, nothing could be captured, or the memory is above the limit.
     """
-    task, graphs = steps.task, CapturedSteps(steps.setup)
+    task = steps.task
+    eager = RankSteps(steps.setup) if task.shares_vectors else steps.setup
+    graphs = CapturedSteps(steps.setup, eager.parts)
     # This trial is the check, and a shape that fails ends it.
     graphs.is_right, graphs.falls_back = True, False
-    eager = steps.setup.take
 
     def take(window: Sequence[MicroBatch]) -> StepOutcome:
         if compiler and not task.compiler:
             task.compile_losses(compiler)
-        return graphs.take(window) if captured else eager(window)
+        return (graphs if captured else eager).take(window)
 
     def prepared() -> Iterator[MicroBatch]:
         for number, batch in enumerate(batches):
             yield MicroBatch(task.prepare(batch, number), number)
 
     least = COMPILED_LIMIT if compiler else LEAST_LIMIT
-    facts = gate(steps.setup, take, eager, prepared, rounding, least)
+    facts = gate(steps.setup, take, eager.take, prepared, rounding, least)
     return facts | _graph_facts(graphs) if captured else facts
 
 
@@ -133,11 +142,17 @@ def _graph_facts(steps: CapturedSteps) -> Facts:
     return {"graphs": len(steps.graphs), "held_bytes": held, "limit_bytes": limit}
 
 
-def steps_for(device: torch.device, config: Facts, kind: str) -> PretrainingSteps:
-    """Return the steps of a run from its options as plain data."""
+def _options_of(device: torch.device, config: Facts, kind: str) -> NetworkOptions:
+    """Return the options of a run on a device, from plain data."""
     options = configured(CONFIGS[kind], config, "")
-    runtime = replace(options.runtime, device=str(device))
-    return make_steps(replace(options, runtime=runtime))
+    return replace(options, runtime=replace(options.runtime, device=str(device)))
+
+
+def steps_for(
+    device: torch.device, config: Facts, kind: str, world: World = SINGLE
+) -> PretrainingSteps:
+    """Return the steps of a run from its options as plain data."""
+    return make_steps(_options_of(device, config, kind), world=world)
 
 
 def try_workers(

@@ -16,23 +16,17 @@ import pytest
 import torch
 from skbio import TreeNode
 from skbio.diversity import beta_diversity
-from torch import Tensor
 
 from aam.config import TrainConfig
-from aam.data.batch import IGNORED, Batch, BatchBytes, Capacities
-from aam.data.loader import (
-    Collation,
-    Loader,
-    exchange_asvs,
-    exchange_rows,
-    owned_asvs,
-    rarefied_batch,
-)
+from aam.data.batch import Batch, BatchBytes, Capacities, pad_batch
+from aam.data.loader import Collation, Loader, collate, owned_asvs, rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_rows, rarefied_table
 from aam.data.study import Study
 from aam.device.distributed import World
 from aam.diversity.distances import batch_unifrac
 from aam.errors import InputError
+from aam.options import not_none
+from aam.training.losses import make_masks
 from aam.training.pretrain import Layout
 from tests.data.labels import counts_read, labelled
 
@@ -153,28 +147,24 @@ next(epoch)
     subprocess.run([sys.executable, "-c", made], check=True, timeout=60)
 
 
-@dataclasses.dataclass(frozen=True)
-class Echo(World):
-    """Two ranks, of which the other has what this one has."""
-
-    size: int = 2
-    begun: list[Tensor] = dataclasses.field(default_factory=list)
-
-    def begin_gather(self, values):
-        self.begun.append(values)
-        return lambda: [values, values]
-
-
-def test_ranks_exchange_rows_one_batch_ahead(study):
-    echo, rows = Echo(), rarefied_rows(study, np.arange(4), 0)
-    most = sum(len(columns) for columns, _ in rows)
-    for received in exchange_rows(rows, [4, 4], most, echo)():
-        for row, expected in zip(received, rows, strict=True):
-            assert all(np.array_equal(one, other) for one, other in zip(row, expected, strict=True))
-    assert echo.begun[0].dtype == torch.int32
-    echo.begun.clear()
-    epoch = Loader(study, np.arange(8), 2, world=echo).epoch(0)
-    assert [(len(batch.sample_ids), len(echo.begun)) for batch in epoch] == [(2, 2), (2, 2)]
+@pytest.mark.parametrize("size", [2, 3])
+def test_each_rank_draws_its_share_of_the_batch_of_one(study, size):
+    """Nothing is exchanged: these worlds have no process group."""
+    (one,) = Loader(study, ALL, 9, True).epoch(2)
+    ranks = [
+        Loader(study, ALL, -(-9 // size), True, workers=rank % 2, world=World(rank, size))
+        for rank in range(size)
+    ]
+    parts = [next(loader.epoch(2)) for loader in ranks]
+    ids = [name for part in parts for name in part.sample_ids]
+    assert sorted(ids) == sorted(one.sample_ids)
+    place = [one.sample_ids.index(name) for name in ids]
+    expected = not_none(one.distance)[place][:, place]
+    torch.testing.assert_close(torch.cat([part.distance for part in parts]), expected)
+    assert sum(float(part.pairs) for part in parts) == 9 * 8 / 2
+    assert len({str([share[:3] for share in part.shares]) for part in parts}) == 1
+    for loader in ranks:
+        loader.close()
 
 
 def test_a_batch_smaller_than_the_number_of_ranks_is_refused(study):
@@ -187,55 +177,47 @@ def test_a_batch_smaller_than_the_number_of_ranks_is_refused(study):
 def test_an_asv_of_several_ranks_has_one_owner_and_ranks_share_them():
     rng = np.random.default_rng(2)
     held = [rng.choice(60, 30, replace=False).astype(np.int32) for _ in range(3)]
-    owners = [part[owned_asvs(held, rank)].tolist() for rank, part in enumerate(held)]
+    owners = [part[own].tolist() for part, own in zip(held, owned_asvs(held), strict=True)]
     owned = [column for part in owners for column in part]
     assert sorted(owned) == sorted(set(np.concatenate(held).tolist()))
     assert min(map(len, owners)) > len(owned) / 6
-
-
-class Sent(World):
-    """A rank whose messages to the others are kept, and which receives those of all."""
-
-    sent: list[Tensor]
-    received: list[Tensor]
-
-    def begin_gather(self, values):
-        self.sent.append(values)
-        return lambda: self.received
 
 
 @pytest.mark.parametrize("overflows", [False, True])
 def test_ranks_agree_on_bucket_padding_and_owners(study_of, tiny, overflows):
     """The ranks differ in the number of their ASVs; with a tight capacity one overflows."""
     study = study_of(**tiny(samples=16, asvs=60, lengths=(20, 17)))
-    sizes, worlds, waiting = (2, 6), [], []
     capacities = Capacities(((4 if overflows else 6, 64),), ((40, 16), (80, 32)), 20)
-    layout = Layout(TrainConfig(), 0, capacities)
-    made = [
-        layout(rarefied_batch(study, rows, 0, Collation(distances=False)), 3)
-        for rows in (np.arange(2), np.arange(2, 8))
-    ]
-    for rank, batch in enumerate(made):
-        world = Sent(rank, 2)
-        object.__setattr__(world, "sent", [])
-        worlds.append(world)
-        waiting.append(exchange_asvs(batch, sizes, 200, world))
-    for world in worlds:
-        object.__setattr__(world, "received", [other.sent[0] for other in worlds])
-    agreed = [take() for take in waiting]
+    layout, parts = Layout(TrainConfig(), 0, capacities), [np.arange(2), np.arange(2, 8)]
+    reads, chosen = [rarefied_rows(study, rows, 0) for rows in parts], Collation(distances=False)
+    made = [collate(study, parts, reads, 0, chosen, rank) for rank in range(2)]
+    agreed = [layout(batch, 3) for batch in made]
     assert [batch.is_constant for batch in agreed] == [not overflows] * 2
-    assert {batch.ranks.rows for batch in agreed} == {tuple(len(b.weight) for b in made)}
-    assert {batch.ranks.slots for batch in agreed} == {tuple(len(b.row) for b in made)}
+    for name, tensor in (("rows", "weight"), ("slots", "row"), ("tokens", "tokens")):
+        lengths = tuple(len(getattr(batch, tensor)) for batch in agreed)
+        assert {getattr(batch.ranks, name) for batch in agreed} == {lengths}
     assert float(sum(batch.pairs for batch in agreed)) == 8 * 7 / 2
     if not overflows:
         assert len({(batch.tokens.shape, batch.bases.shape) for batch in agreed}) == 1
         assert agreed[0].shape() == agreed[1].shape()
-    read = [(batch.bases != IGNORED).any(dim=1)[: len(batch.copied)] for batch in agreed]
-    copies = [
-        {column for column, is_read in zip(batch.copied, rows.tolist(), strict=True) if is_read}
-        for batch, rows in zip(agreed, read, strict=True)
-    ]
-    assert not copies[0] & copies[1]
+    keys = [set(batch.key[make_masks(batch, TrainConfig(), 0, 3).rows].tolist()) for batch in made]
+    assert not keys[0] & keys[1]
+    alone = rarefied_batch(study, np.arange(8), 0, chosen)
+    assert keys[0] | keys[1] == set(alone.key[make_masks(alone, TrainConfig(), 0, 3).rows].tolist())
+
+
+def test_distances_of_the_host_leave_room_for_the_dummies_of_each_rank(study):
+    parts = [np.arange(4), np.arange(4, 9)]
+    reads = [rarefied_rows(study, rows, 0) for rows in parts]
+    capacities = Capacities(((6, 64),), ((80, 32),), 40)
+    for rank in range(2):
+        batch = collate(study, parts, reads, 0, rank=rank)
+        padded = pad_batch(batch, None, capacities)
+        wide = not_none(padded.distance)
+        assert wide.shape == (6, 12)
+        own = wide[: len(parts[rank])][:, [*range(4), *range(6, 11)]]
+        assert torch.equal(own, batch.distance)
+        assert int(torch.isfinite(wide).sum()) == 9 * len(parts[rank])
 
 
 def test_a_batch_between_processes_is_one_array(study):

@@ -162,17 +162,12 @@ with process_group(config) as world:
     assert [{name: part[name].tolist() for name in sorted(part)} for part in named] == [
         {"0": [0], "a": []}, {"1": [1, 1], "a": []}
     ]
-    rows = torch.full((1 + rank, 2), float(rank), requires_grad=True)
-    gathered = world.gather_rows(rows, (1, 2))
-    assert gathered.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
-    (gathered * (1 + rank)).sum().backward()
-    assert rows.grad.tolist() == [[3.0, 3.0]] * (1 + rank), "the gradient is summed over ranks"
-
     torch.manual_seed(rank)
     model = nn.Linear(3, 2)
     parallel = parallelize(model, config, world)
     weight = full_tensor(model.weight.detach()).clone()
-    assert all(torch.equal(weight, other) for other in world.begin_gather(weight)())
+    assert all(torch.equal(weight, other["w"]) for other in world.all_gather({"w": weight}))
+    assert [facts["rank"] for facts in world.gather_facts({"rank": rank})] == [0, 1]
 
     def backward(value):
         parallel(torch.full((1, 3), value)).sum().backward()
@@ -206,7 +201,7 @@ def test_two_ranks_with_replicated_or_sharded_weights(kind, run_ranks):
 def test_one_rank_exchanges_nothing():
     rows = torch.ones(2, 3)
     assert SINGLE.is_main
-    assert SINGLE.gather_rows(rows, (2,)) is rows
+    assert SINGLE.gather_facts({"a": 1}) == [{"a": 1}]
     assert SINGLE.all_reduce_sum(rows) is rows
     assert SINGLE.all_reduce_max(7) == 7
     assert SINGLE.any(True)

@@ -261,3 +261,27 @@ def test_a_rank_without_the_device_ends_all_ranks_alike():
         InputError, match=r"device: .* is not available here.*, rank 3 \(n2\) MI300A"
     ):
         check_alike("cuda", Unlike(0, 4, changes={"device": "MI300A"}))
+
+
+# --- a trial of several ranks, each in a child process --------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "how", "ok", "reason"),
+    [
+        (2, "right", True, "2 ranks met"),
+        (4, "crash", False, "rank 1: its process ended with SIGSEGV"),
+        (2, "wrong", False, "rank 1: off by 0.25 against eager"),
+        (2, "nonsense", False, "rank 1: its answer cannot be read"),
+        (4, "hang", False, "rank 0: not done within 25 s"),
+    ],
+)
+def test_ranks_try_together_and_all_obey_the_verdict_that_is_kept(
+    run_ranks, cache, size, how, ok, reason
+):
+    script = Path(__file__).with_name("probing.py")
+    assert {*run_ranks(size, script, how)} == {json.dumps([ok, reason])}
+    (kept,) = cache.glob("meet-*.json")
+    verdict = json.loads(kept.read_text())["verdict"]
+    assert (verdict["ok"], verdict["reason"]) == (ok, reason)

@@ -10,7 +10,9 @@ import time
 
 import torch
 
+from aam.device.distributed import process_group
 from aam.errors import RunError
+from aam.options import RunConfig
 
 
 def add(device: torch.device, numbers: list[float]) -> dict[str, object]:
@@ -51,3 +53,12 @@ def fail(device: torch.device, how: str) -> dict[str, object]:
         os._exit(0)
     os.kill(os.getpid(), {"crash": signal.SIGSEGV, "killed": signal.SIGKILL}[how])
     return {}
+
+
+def meet(device: torch.device, how: str) -> dict[str, object]:
+    """Add up with the other ranks, unless rank 1 ends in the named way before."""
+    with process_group(RunConfig(device="cpu", distributed=True)) as world:
+        if world.rank == 1 and how != "right":
+            fail(device, how)
+        total = world.all_reduce_sum(torch.ones(3, device=device))
+        return {"reason": f"{total[0]:g} ranks met"}

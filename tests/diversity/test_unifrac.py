@@ -4,6 +4,7 @@ matrices.
 
 from __future__ import annotations
 
+import itertools
 from typing import get_args
 
 import numpy as np
@@ -251,11 +252,17 @@ def test_a_batch_on_a_device_equals_that_of_the_host(
     row, feature = (torch.from_numpy(places) for places in np.nonzero(table + 1))
     reads = torch.from_numpy(table.flatten().astype(np.float32))
     on_device = TreeOnDevice(part.tree, tips, options, torch.device("cpu"))
-    actual = on_device.distances(feature, row, reads, 9)
+    slots = (feature, row, reads)
+    actual = on_device.distances(*slots, (9,), (len(row),))
     np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=1e-12)
-    for chunk in (1, 5 * 9 * len(on_device.length)):
+    # Three ranks, whose samples are read together, or one rank after the other.
+    features = table.shape[1]
+    for chunk, fits in itertools.product((1, 5 * 9 * len(on_device.length)), (True, False)):
         monkeypatch.setattr("aam.diversity.distances.CHUNK_NUMBERS", chunk)
-        some = on_device.distances(feature, row, reads, 9, slice(3, 8))
+        monkeypatch.setattr(TreeOnDevice, "fits", lambda *_, fits=fits: fits)
+        samples = (3, 5, 1)
+        divided = [number * features for number in samples]
+        some = on_device.distances(*slots, samples, divided, 1)
         np.testing.assert_allclose(some.numpy(), expected[3:8], rtol=0, atol=1e-12)
 
 

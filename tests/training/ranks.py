@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from aam.data.study import Study
 from aam.device.distributed import World, end_rank, process_group
 from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import State, broadcast_state, load, save
-from aam.engine.ranks import RankSteps
 from aam.engine.trainer import Trainer
 from aam.errors import InputError
 from aam.files.tensors import write_tensors
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool]]] = {
     "captured": (UNIFRAC, {}, CAPTURED),
     "captured, everything": (EVERYTHING, {"ema_decay": 0.9}, CAPTURED),
     "frozen": (CONDITIONED, {"count_penalty": 0.0}, {"frozen": True}),
-    "ddp": (UNIFRAC, {}, {"no_capture": True}),
+    "given distances": (UNIFRAC, {}, {**CAPTURED, "tree": False}),
     "sharded": (UNIFRAC, {}, {"fsdp": True}),
     "sharded, accumulated": (SUPERVISED, ACCUMULATED, {"fsdp": True}),
 }
@@ -94,7 +94,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     """The case `name` on all ranks: 22 samples train, in three steps an epoch, 6 validate."""
     heads, train, runtime = CASES[name]
     frozen, constant = runtime.get("frozen", False), runtime.get("constant", False)
-    captured = runtime.get("captured", False)
+    captured, options = runtime.get("captured", False), runtime
     runtime = runtime if world.size > 1 and not (frozen or constant) else {}
     supervised = heads.n_targets or heads.n_classes
     weights = ("1", "0.5", "2.5") if heads.n_classes else ()
@@ -129,12 +129,15 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
             parameter.requires_grad_(part.startswith(("target", "labels", "covariates")))
     task = kind(model, config, train_side, held_out, device, asvs, world=world)
     if constant and world.size > 1:
-        task.use_constant_shapes()
+        with pytest.MonkeyPatch.context() as patch:
+            if not options.get("tree", True):
+                patch.setattr("aam.training.pretrain.tree_on_device", lambda *_: None)
+            task.use_constant_shapes()
         assert task.capacities is not None
     trainer = Trainer(task, config.train, config.runtime, world)
     if captured and world.size > 1:
         stand_in(pytest.MonkeyPatch())
-        trainer.steps = CapturedSteps(trainer.setup, RankSteps(trainer.setup).parts)
+        trainer.steps = CapturedSteps(trainer.setup, trainer.rank_steps.parts)
     return trainer
 
 
@@ -210,11 +213,15 @@ FAULTS = (*ERRORS, "gate", "refusal", "late refusal", "memory")
 
 def run_with(fault: str, world: World, folder: Path) -> None:
     """Train in graphs with a fault of rank 1 only, and write what each rank made of it."""
-    trainer = trainer_of("captured", world, epochs=3)
-    steps, patch = trainer.steps, pytest.MonkeyPatch()
+    trainer = trainer_of("pretraining" if fault == "hang" else "captured", world, epochs=3)
+    steps, patch, agreed = trainer.steps, pytest.MonkeyPatch(), list[int]()
 
     def fail(*_: Any) -> None:
         raise ERRORS[fault]
+
+    def wish(trainer: Trainer) -> None:
+        wishes = {1: 2, 0: 1} if trainer.progress.step in (1, 4) else {}
+        agreed.append(trainer.agree(wishes.get(world.rank, 0)))
 
     def refuse(trainer: Trainer) -> None:
         trainer.task.refusal = "the probe says: its process ended with SIGSEGV"
@@ -225,6 +232,13 @@ def run_with(fault: str, world: World, folder: Path) -> None:
         patch.setattr(steps, "_replay", Off(steps))
     elif world.rank == 1 and fault == "refusal":
         refuse(trainer)
+    elif fault == "wish":
+        trainer.after_step = wish
+    elif fault == "hang":
+        patch.setattr("aam.device.distributed.STEP_SECONDS", 15.0)
+        patch.setattr("aam.device.distributed.LOOK_SECONDS", 0.2)
+        if world.rank == 1:
+            trainer.after_step = lambda _: time.sleep(600)
     elif world.rank == 1 and fault == "late refusal":
         trainer.after_step = refuse
     elif world.rank == 1:
@@ -235,6 +249,7 @@ def run_with(fault: str, world: World, folder: Path) -> None:
     except InputError as error:
         end = str(error)
     facts = {"captures": bool(steps.graphs), "steps": trainer.progress.step, "end": end}
+    facts["agreed"] = agreed
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{world.rank}.json").write_text(json.dumps(facts))
 
@@ -245,7 +260,7 @@ if __name__ == "__main__":
     out = Path(sys.argv[1])
     with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
         for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
-            if case in FAULTS:
+            if case in (*FAULTS, "wish", "hang"):
                 run_with(case, everyone, out / case)
             elif len(sys.argv) > 3:
                 run_on(case, everyone, Path(sys.argv[3]) / case, out / case)

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
+from aam.device.distributed import rank_environment
+from tests.programs import with_sources
 from tests.runs import TIMES
 from tests.training.ranks import CASES, FAULTS
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "ranks.py"
-ON = ("pretraining", "both, accumulated", "classes, average", "captured", "ddp", "sharded")
+ON = ("pretraining", "both, accumulated", "classes, average", "captured", "sharded")
 ON += ("sharded, accumulated",)
 # Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of
 # other sizes, so results differ by rounding. Float64 shows that nothing but rounding differs.
@@ -97,7 +101,7 @@ def test_a_run_on_four_goes_on_on_any_number(runs, run_ranks, interrupted, tmp_p
 def faults(request, run_ranks, tmp_path_factory) -> list[Path]:
     """What ranks made of faults of rank 1, for each rank a folder."""
     folder = tmp_path_factory.mktemp("faults")
-    run_ranks(request.param, SCRIPT, folder, ";".join(FAULTS))
+    run_ranks(request.param, SCRIPT, folder, ";".join((*FAULTS, "wish")))
     return [folder / f"{{}}/rank{rank}.json" for rank in range(request.param)]
 
 
@@ -115,3 +119,30 @@ def test_where_one_rank_cannot_use_graphs_all_take_eager_steps(faults, fault):
 def test_where_one_rank_lacks_memory_all_refuse_the_batch_size(faults):
     for rank in ends(faults, "memory"):
         assert rank["end"].startswith("--batch-size: the largest batches need about")
+
+
+def test_what_one_rank_wishes_reaches_all_in_the_same_step(faults):
+    """It travels with the gradients of the next step, captured ones too."""
+    for rank in ends(faults, "wish"):
+        assert rank["captures"]
+        assert rank["agreed"] == [0, 0, 2, 0, 0, 2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_that_wait_for_one_that_hangs_end_and_name_it(size, tmp_path):
+    words = [sys.executable, str(SCRIPT), str(tmp_path), "hang"]
+    environment = {**rank_environment(size), **with_sources(), "OMP_NUM_THREADS": "1"}
+    places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+    ranks = []
+    for rank, place in enumerate(places):
+        with (tmp_path / f"errors{rank}").open("w") as errors:
+            ranks.append(subprocess.Popen(words, env=environment | place, stderr=errors))
+    for rank in (0, *range(2, size)):
+        ranks[rank].wait(timeout=400)
+        errors = (tmp_path / f"errors{rank}").read_text()
+        assert ranks[rank].returncode == 1
+        # Rank 0 keeps the store; one that looks after it has ended knows only that.
+        expected = "rank 1 has not begun it" if rank == 0 else "a step is not done after 0.25 min"
+        assert expected in errors
+    ranks[1].kill()
+    ranks[1].wait()

@@ -252,7 +252,7 @@ def test_class_weights_are_on_the_device_before_a_step(study_of, tiny, model_of)
     model = model_of(HeadConfig(n_classes=(3,)))
     task = SupervisedTask(model, config, loader, loader, CPU)
     prepared = task.prepare(rarefied_batch(study, np.arange(9), 0), 0)
-    outputs = task.outputs(model, prepared)
+    outputs, _ = task.outputs(model, prepared)
     there = SupervisedTask(model.to(meta), config, loader, loader, meta)
     tensors = {name: value.to(meta) for name, value in prepared.batch.tensors().items()}
     batch = replace(prepared.batch, **tensors)
