@@ -533,7 +533,7 @@ class AuditConfig(MetadataFormat, OutputConfig):
     classifier: bool = option(False, "Numbers of the target are codes of classes.")
     group_column: str | None = option(None, "Metadata column of groups (subjects).")
     study_column: str | None = option(None, "Metadata column of studies.")
-    time_column: str | None = option(None, "Numbers or dates of samples that change with time.")
+    time_column: str | None = option(None, "Metadata column of times, shown with each sample.")
     exclude: Path | None = path(EXCLUDED)
     rarefy_depth: PositiveInt | None = option(None, DEPTH_HELP)
     seed: Seed = option(0, "Seed of the rarefaction.")

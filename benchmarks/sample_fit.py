@@ -1,5 +1,5 @@
-"""Planted mixtures and swaps in public studies, and how often a suspicion returns on a part of the
-samples: `python -m benchmarks.sample_fit mixtures|swaps|stability [STUDY ...]`.
+"""Planted mixtures and shifts in public studies, and how often a suspicion returns on a part of the
+samples: `python -m benchmarks.sample_fit [mixtures|shifts|stability] [STUDY ...]`.
 
 Reads the studies below `AAM_BENCH_DATA`. Each line is a study: the share of untouched samples that
 are flagged, then for each planted share the recall, the other samples flagged beyond those that are
@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,35 +19,33 @@ from scipy import sparse
 from scipy.optimize import nnls
 
 from aam.data.duplicates import Likeness, near_duplicates
-from aam.data.rarefaction import LOWEST_DEPTH, rarefied_counts
 from aam.data.table import read_table, select_samples
 from aam.io.metadata import read_metadata
 from aam.io.tables import AmpliconTable
 from aam.predict.mixture import likeliest_sources
-from aam.predict.subject_fit import fit_subjects, shifts
-from aam.typing import Floats, Ints
+from aam.predict.shifts import most_similar, possible_runs, shifted_rows
+from aam.typing import Ints
 
-# The column of subjects of each study, if one has several samples, and that of time.
-STUDIES: dict[str, tuple[str | None, str | None]] = {
-    "infant-age": ("host_subject_id", "month"),
-    "ibd": ("host_subject_id", None),
-    "qiime2-crc": ("subject", "visit"),
-    "mackerel-type": ("fish", "season"),
-    "braces": (None, None),
+# The column of subjects of each study, if one has several samples.
+STUDIES = {
+    "infant-age": "host_subject_id",
+    "ibd": "host_subject_id",
+    "qiime2-crc": "subject",
+    "mackerel-type": "fish",
+    "braces": None,
 }
-# Numbers of the times that are words.
-WORDS = {"pre": 0, "post": 1, "winter": 0, "spring": 1, "summer": 2, "fall": 3}
 SHARES, PLANTED, SEEDS = (0.005, 0.01, 0.03, 0.1), 40, 3
+SHIFTED, SHIFTS = (10, 20), 20
 PARTS, PART, RETURNS = 10, 0.9, 0.9
-LEAST_READS, DEPTH, MOST_SAMPLES, SWAPPED = 1000, 2000, 800, 0.02
+LEAST_READS, MOST_SAMPLES = 1000, 800
 
 
-def read_study(name: str) -> tuple[AmpliconTable, Ints, Floats | None]:
-    """The samples of a study with metadata, the number of the subject of each, and their times."""
+def read_study(name: str) -> tuple[AmpliconTable, Ints]:
+    """The samples of a study with metadata, and the number of the subject of each."""
     folder = Path(os.environ["AAM_BENCH_DATA"]) / name
     path = folder / "table.biom"
     table = read_table(path if path.is_file() else folder / "table.qza", need_sequences=False)
-    metadata, (column, time) = read_metadata(folder / "metadata.tsv"), STUDIES[name]
+    metadata, column = read_metadata(folder / "metadata.tsv"), STUDIES[name]
     deep = [
         i for i, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= LEAST_READS
     ]
@@ -57,11 +54,7 @@ def read_study(name: str) -> tuple[AmpliconTable, Ints, Floats | None]:
         chosen = np.random.default_rng(0).choice(len(ids), MOST_SAMPLES, replace=False)
         ids = [ids[at] for at in np.sort(chosen)]
     subjects = ids if column is None else metadata.groups(column, ids)
-    times = None
-    if time is not None:
-        cells = metadata.values(time, ids)
-        times = np.array([WORDS.get(x, x) if x else np.nan for x in cells], np.float64)
-    return select_samples(table, ids), np.unique(subjects, return_inverse=True)[1], times
+    return select_samples(table, ids), np.unique(subjects, return_inverse=True)[1]
 
 
 def planted(
@@ -118,7 +111,7 @@ def other_methods(counts: sparse.csr_array, groups: Ints) -> npt.NDArray[np.floa
 
 def recall_of_mixtures(name: str) -> None:
     """Print the recall of planted mixtures in a study, and its false alarms."""
-    table, groups, _ = read_study(name)
+    table, groups = read_study(name)
     untouched, _ = flagged(sparse.csr_array(table.counts).astype(np.int64), groups)
     print(f"{name}: {len(table)} samples, {untouched.mean():.1%} flagged untouched", flush=True)
     for share in SHARES:
@@ -137,76 +130,45 @@ def recall_of_mixtures(name: str) -> None:
         print(f"{text}, source {right:.2f}; Jaccard {jaccard:.2f}, NNLS {mixture:.2f}", flush=True)
 
 
-def nearest_margin(presence: sparse.csr_array, groups: Ints) -> npt.NDArray[np.float64]:
-    """Jaccard similarity of each sample to the nearest sample of another subject less that to the
-    nearest one of its own, [N].
+def nearest_rows(table: AmpliconTable, rows: Ints) -> Ints:
+    """The rows of a study that some rows resemble most among them, -1 for the others, [N, K]."""
+    nearest = Likeness(sparse.csr_array(table.counts[rows]).astype(np.int64)).nearest
+    placed = np.full((len(table), nearest.shape[1]), -1)
+    placed[rows] = np.where(nearest >= 0, rows[nearest], -1)
+    return placed
+
+
+def recall_of_shifts(name: str) -> None:
+    """Print how many shifts by one row are named, and in which share of the parts of the study the
+    test finds each of them again.
     """
-    richness, margin = np.asarray(presence.sum(axis=1)).ravel(), np.zeros(len(groups))
-    for row in range(len(groups)):
-        both = np.asarray((presence @ presence[[row]].T).todense()).ravel()
-        likeness = both / (richness + richness[row] - both)
-        likeness[row] = 0
-        same = groups == groups[row]
-        margin[row] = likeness[~same].max() - likeness[same].max()
-    return margin
+    table, groups = read_study(name)
+    every, *parts = (
+        nearest_rows(table, rows) for rows in (np.arange(len(table)), *parts_of(len(table)))
+    )
+    alarms = [len(shifted_rows(nearest, groups)) for nearest in (every, *parts)]
+    print(f"{name}: shifts untouched, and on parts: {alarms}", flush=True)
+    for length in SHIFTED:
+        named, others, returns = 0, 0, list[float]()
+        for seed in range(SHIFTS):
+            first = int(np.random.default_rng(seed).integers(0, len(groups) - length))
+            labels, planted = groups.copy(), np.arange(first, first + length)
+            labels[planted] = groups[planted + 1]
+            for run, step in shifted_rows(every, labels):
+                if not np.isin(run, planted).any():
+                    others += 1
+                    continue
+                named += 1
+                again = [returning_run(part, labels, run, step) for part in parts]
+                returns.append(float(np.mean(again)))
+        text = f"  {length} rows: {named} of {SHIFTS} named, each is found again on "
+        print(f"{text}{np.mean(returns or [0.0]):.2f} of the parts, {others} others", flush=True)
 
 
-def recall_of_swaps(name: str) -> None:
-    """Print the recall of swapped labels in a study, and its false alarms."""
-    table, groups, times = read_study(name)
-    kept = (table.depths >= DEPTH) & (np.bincount(groups)[groups] >= 2)
-    table, groups = table[kept], np.unique(groups[kept], return_inverse=True)[1]
-    times = None if times is None else times[kept]
-    presence = sparse.csr_array(rarefied_counts(table, DEPTH, 0, 0).sign())
-    known = members(stable_swaps(table, groups, times), len(groups))
-    rows = []
-    for seed in range(SEEDS):
-        rng, labels = np.random.default_rng(seed), groups.copy()
-        swapped = np.zeros(len(groups), bool)
-        for row in rng.permutation(len(groups))[: round(SWAPPED * len(groups))].tolist():
-            mate = rng.choice(np.flatnonzero((groups != groups[row]) & ~swapped))
-            if not swapped[row]:
-                labels[[row, mate]] = groups[[mate, row]]
-                swapped[[row, mate]] = True
-        margin = nearest_margin(presence, labels)
-        fit = fit_subjects(presence, labels)
-        stable = members(stable_swaps(table, labels, times), len(groups))
-        for alarm in (fit.is_suspicious | (fit.partner >= 0), fit.partner >= 0, stable):
-            rival = recall_at(margin, swapped, int(alarm[~swapped].sum()))
-            beyond = (alarm & ~known)[~swapped].mean()
-            rows.append([alarm[swapped].mean(), alarm[~swapped].mean(), beyond, rival])
-    print(f"{name}: {swapped.sum()} swapped, {known.sum()} of {len(known)} flagged untouched")
-    for at, kind in enumerate(("swaps and misfits", "swaps", "stable swaps")):
-        recall, others, beyond, rival = np.mean(rows[at::3], axis=0)
-        text = f"  {kind}: recall {recall:.2f}, others {others:.1%}, beyond {beyond:.1%}"
-        print(f"{text}; Jaccard {rival:.2f}", flush=True)
-
-
-def members(suspicions: set[frozenset[int]], n: int) -> npt.NDArray[np.bool_]:
-    """Rows [N] that are in any of some suspicions."""
-    rows = np.zeros(n, bool)
-    rows[[row for found in suspicions for row in found]] = True
-    return rows
-
-
-def label_suspicions(
-    table: AmpliconTable, groups: Ints, times: Floats | None, rows: Ints
-) -> dict[str, set[frozenset[int]]]:
-    """Swaps, misfits and shifts in some rows of a study, each as a set of its rows."""
-    depth = max(LOWEST_DEPTH, int(np.quantile(table.depths[rows], 0.1)))
-    rows = rows[table.depths[rows] >= depth]
-    presence = sparse.csr_array(rarefied_counts(table[rows], depth, 0, 0).sign())
-    labels = np.unique(groups[rows], return_inverse=True)[1]
-    fit = fit_subjects(presence, labels, None if times is None else times[rows])
-    if not fit.is_told_apart:
-        return {"swaps": set(), "misfits": set(), "shifts": set()}
-    runs = shifts(labels, fit, np.arange(len(rows)))
-    swaps = [(row, fit.partner[row]) for row in np.flatnonzero(fit.partner >= 0)]
-    return {
-        "swaps": {frozenset(rows[[*pair]].tolist()) for pair in swaps},
-        "misfits": {frozenset([row]) for row in rows[fit.is_suspicious].tolist()},
-        "shifts": {frozenset(rows[run].tolist()) for run in runs},
-    }
+def returning_run(nearest: Ints, labels: Ints, run: Ints, step: int) -> bool:
+    """Whether the test finds rows of a run on a part of the samples."""
+    runs = possible_runs(most_similar(nearest, np.ones(len(labels), bool)), labels)
+    return any(way == step and np.isin(run, rows).any() for rows, way in runs)
 
 
 def read_suspicions(
@@ -244,22 +206,9 @@ def parts_of(n: int) -> list[Ints]:
     return [np.sort(rng.choice(n, round(PART * n), replace=False)) for _ in range(PARTS)]
 
 
-def stable_swaps(table: AmpliconTable, groups: Ints, times: Floats | None) -> set[frozenset[int]]:
-    """Swaps that return on the parts of a study, with and without time."""
-    stable = []
-    for time in (None, times) if times is not None else (None,):
-        whole = label_suspicions(table, groups, time, np.arange(len(table)))["swaps"]
-        parts = [
-            (rows, label_suspicions(table, groups, time, rows)["swaps"])
-            for rows in parts_of(len(table))
-        ]
-        stable.append(returning(whole, parts)[0])
-    return set.intersection(*stable)
-
-
 def stability(name: str) -> None:
     """Print how many suspicions of a study return on its parts."""
-    table, groups, times = read_study(name)
+    table, groups = read_study(name)
     every, parts = np.arange(len(table)), parts_of(len(table))
     whole = read_suspicions(table, groups, every)
     again = [read_suspicions(table, groups, rows) for rows in parts]
@@ -268,32 +217,14 @@ def stability(name: str) -> None:
             found, [(rows, names[kind]) for rows, names in zip(parts, again, strict=True)]
         )
         print(f"{name} {kind}: {len(found)}, mean {share:.2f}, stable {len(stable)}", flush=True)
-    if STUDIES[name][0] is None:
-        return
-    by_time: dict[str, list[Any]] = {}
-    for label, time in {"no time": None, "time": times}.items():
-        if label == "time" and time is None:
-            continue
-        whole = label_suspicions(table, groups, time, every)
-        again = [label_suspicions(table, groups, time, rows) for rows in parts]
-        for kind, found in whole.items():
-            stable, share = returning(
-                found, [(rows, names[kind]) for rows, names in zip(parts, again, strict=True)]
-            )
-            by_time.setdefault(kind, []).append((found, stable))
-            text = f"{len(found)}, mean {share:.2f}, stable {len(stable)}"
-            print(f"{name} {kind} ({label}): {text}", flush=True)
-    for kind, results in by_time.items():
-        found, stable = (set.intersection(*sets) for sets in zip(*results, strict=True))
-        print(f"{name} {kind} (both): {len(found)}, stable {len(stable)}", flush=True)
 
 
-MEASURES = {"mixtures": recall_of_mixtures, "swaps": recall_of_swaps, "stability": stability}
+MEASURES = {"mixtures": recall_of_mixtures, "shifts": recall_of_shifts, "stability": stability}
 
 if __name__ == "__main__":
     words = sys.argv[1:]
     measures = [word for word in words if word in MEASURES] or [*MEASURES]
     for study in [word for word in words if word not in MEASURES] or STUDIES:
         for measure in measures:
-            if measure != "swaps" or STUDIES[study][0] is not None:
+            if measure != "shifts" or STUDIES[study] is not None:
                 MEASURES[measure](study)

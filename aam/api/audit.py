@@ -10,14 +10,7 @@ import pandas as pd
 
 from aam.api.apply import output_of, written
 from aam.api.memory import inputs_of, options_with
-from aam.api.samples import (
-    MIXTURES_FILE,
-    PICTURE,
-    SAMPLES_FILE,
-    check_study,
-    study_times,
-    write_check,
-)
+from aam.api.samples import CHECK_FILES, check_study, write_check
 from aam.api.training import choose_folds
 from aam.config import AuditConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import list_shallow_samples
@@ -36,7 +29,7 @@ from aam.typing import OptionValue
 log = logging.getLogger("aam")
 
 COLUMN_TABLE = "columns.tsv"
-AUDIT_OUTPUTS = (COLUMN_TABLE, SAMPLES_FILE, MIXTURES_FILE, PICTURE)
+AUDIT_OUTPUTS = (COLUMN_TABLE, *CHECK_FILES)
 
 
 def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> Audit:
@@ -144,11 +137,10 @@ def audit_study(config: AuditConfig) -> None:
     inputs = inputs_of(config, config.table, config.metadata, columns)
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
     list_shallow_samples(table)
-    times = study_times(table, metadata, config.time_column)
     # The table is already without the samples to exclude.
     result = _audited(replace(config, exclude=None), table, metadata)
     subjects = groups or result.recommended_group
-    check = check_study(table, metadata, subjects, times)
+    check = check_study(table, metadata, subjects, config.time_column)
     rows = audit_table(result, most=MOST_ROWS)
     lines = [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check, subjects)]
     for line in [*lines, ""]:

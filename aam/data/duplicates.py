@@ -23,6 +23,9 @@ SIMILAR, SAME_FEATURES, SAME_RATIO, FEATURES_TO_JUDGE, READS_TO_SHOW = 0.9, 0.9,
 # Near duplicates that are looked for per sample, and samples and pairs that are compared at a time.
 MOST_SIMILAR, SAMPLE_BLOCK, LIKENESS_PAIRS = 50, 256, 2000
 
+# Samples that a sample resembles most, which are kept.
+NEAREST = 5
+
 # Samples of a table that are compared: all pairs of this number take about three seconds.
 MOST_COMPARED = 5000
 
@@ -39,6 +42,9 @@ class Likeness:
         Shares of the reads of each sample.
     middle, deviation : float64 [N]
         Median, and robust standard deviation, of the likeness of a sample to all samples.
+    nearest : int64 [N, K]
+        Other samples that a sample resembles most, the most similar one first, -1 where no other
+        resembles it.
     similar : int64 [n, 2]
         Pairs of samples of a likeness above `SIMILAR`, for each sample the most similar ones.
     """
@@ -48,6 +54,7 @@ class Likeness:
         self.shares = sparse.csr_array(counts.multiply(1 / self.depth[:, None]))
         roots = sparse.csr_array(self.shares.sqrt())
         middle, deviation, similar = [np.zeros(0)], [np.zeros(0)], [np.zeros((0, 2), np.int64)]
+        self.nearest = np.full((counts.shape[0], NEAREST), -1)
         for start in range(0, counts.shape[0], SAMPLE_BLOCK):
             likeness = np.asarray((roots[start : start + SAMPLE_BLOCK] @ roots.T).todense())
             median = np.median(likeness, axis=1)
@@ -57,7 +64,10 @@ class Likeness:
             rows = np.arange(len(likeness))
             likeness[rows, start + rows] = 0
             nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :MOST_SIMILAR]
-            row, place = np.nonzero(np.take_along_axis(likeness, nearest, axis=1) > SIMILAR)
+            value = np.take_along_axis(likeness, nearest, axis=1)
+            first = np.where(value > 0, nearest, -1)[:, :NEAREST]
+            self.nearest[start : start + len(first), : first.shape[1]] = first
+            row, place = np.nonzero(value > SIMILAR)
             similar.append(np.sort(np.stack([start + row, nearest[row, place]], axis=1), axis=1))
         self.middle, self.deviation = np.concatenate(middle), np.concatenate(deviation)
         self.similar = np.unique(np.concatenate(similar), axis=0)
