@@ -193,9 +193,10 @@ def gpu_patches(arch: str, requests: Requests) -> Iterator[Any]:
 
 
 class Requests:
-    """What inductor asks Triton to compile: by name of a kernel its source and its variants."""
+    """What inductor asks Triton to compile: kernels with their variants."""
 
     def __init__(self) -> None:
+        # Forward and backward may each have a kernel of one name: the facts are the key.
         self.kernels: dict[str, Kernel] = {}
 
     def compile(self, source: Any, target: Any, options: dict[str, Any]) -> Any:
@@ -207,8 +208,7 @@ class Requests:
         assert not options.pop("sanitize_overflow")
         sizes = {names[place]: value for (place,), value in source.constants.items()}
         kernel = Kernel(source.fn.src, source.signature, aligned, [])
-        known = self.kernels.setdefault(source.fn.__name__, kernel)
-        assert known[:3] == kernel[:3], source.fn.__name__
+        known = self.kernels.setdefault(repr(kernel), kernel)
         known.variants.append({**sizes, **options})
         return types.SimpleNamespace(hash="0" * 64)
 
@@ -219,8 +219,8 @@ def precompile(autotuner: Any, *_: Any, **__: Any) -> None:
     autotuner.launchers = [lambda *_, **__: None]
 
 
-def generate(task_name: str, network_name: str, arch: str) -> dict[str, Kernel]:
-    """Return the kernels of a training step by name."""
+def generate(task_name: str, network_name: str, arch: str) -> list[Kernel]:
+    """Return the kernels of a training step."""
     requests = Requests()
     losses, network, batch = training_step(task_name, network_name)
     triton.runtime.driver.set_active(Driver(arch))
@@ -255,7 +255,7 @@ def generate(task_name: str, network_name: str, arch: str) -> dict[str, Kernel]:
             network, batch
         )
         torch.stack([total for total, _ in terms.values()]).sum().backward()
-    return requests.kernels
+    return [*requests.kernels.values()]
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -275,11 +275,11 @@ from triton_helpers import math as tl_math
 '''
 
 
-def text_of(kernels: dict[str, Kernel], task: str, network: str, arch: str) -> str:
+def text_of(kernels: list[Kernel], task: str, network: str, arch: str) -> str:
     """Return the kernels as a module of Python, which `build` compiles."""
     versions = {"torch": torch.__version__.split("+")[0], "triton": triton.__version__}
     parts = [HEADER.format(task=task, network=network, arch=arch, **versions)]
-    for each in kernels.values():
+    for each in kernels:
         variants = ",\n    ".join(map(repr, each.variants))
         parts.append(
             f"@kernel(\n    {each.signature!r},\n    {each.aligned!r},\n    {variants},\n)\n"

@@ -102,8 +102,9 @@ def welford_combine(mean, squares, weight, mean_2, squares_2, weight_2):
     difference = mean_2 - mean
     new_weight = weight + weight_2
     share = tl.where(new_weight == 0.0, 0.0, weight_2 / new_weight)
+    new_mean = mean + difference * share
     new_squares = squares + squares_2 + difference * difference * weight * share
-    return mean + difference * share, new_squares, new_weight
+    return new_mean, new_squares, new_weight
 
 
 @triton.jit
