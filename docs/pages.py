@@ -389,6 +389,23 @@ def unifrac_speed(values: Values) -> str:
     return table("| | aam | ssu | largest difference |", rows)
 
 
+# --- kernels ----
+
+
+def kernels(values: Values) -> str:
+    """The kernels of each step, compiled without a GPU."""
+    rows = []
+    for row in values["kernels"]["rows"]:
+        step = f"{row['task']}, {row['network'].replace('-', ', ')}"
+        spills = f"{row['with_vgpr_spills']}, {row['with_sgpr_spills']}, {row['with_scratch']}"
+        counts = [str(row["kernels"]), f"{row['binaries']}, {row['failed']}", spills]
+        most = [str(row["most_vgpr"]), f"{row['most_lds'] / 1024:.1f} KB"]
+        rows.append([row["arch"], step, *counts, *most, f"{row['seconds']:.0f}"])
+    header = "| for | step, width | kernels | binaries, failed | with VGPR spills, SGPR spills, "
+    header += "scratch | most VGPR (of 512) | most LDS (of 64 KB) | seconds |"
+    return table(header, rows)
+
+
 # --- names ---------------------------------------------------------------------------------------
 
 
@@ -434,6 +451,7 @@ TABLES: dict[str, Callable[[Values], str]] = {
     "new-studies": new_studies,
     "unifrac-speed": unifrac_speed,
     "planted-mixtures": planted_mixtures,
+    "kernels": kernels,
 }
 
 

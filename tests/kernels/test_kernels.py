@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -84,6 +85,21 @@ def test_the_helpers_have_what_the_kept_kernels_call(kept):
 def test_math_attention_has_boolean_reductions(kept):
     """The page says so, and Triton 3.1 fails on them."""
     assert "triton_helpers.any(" in kept
+
+
+def test_the_pages_show_what_is_kept(kept):
+    record = json.loads((ROOT / "docs" / "results.json").read_text())["kernels"]["values"]
+    (row,) = (
+        row
+        for row in record["rows"]
+        if (row["task"], row["network"], row["arch"]) == ("pretraining", "96-float32", "gfx942")
+    )
+    assert row["kernels"] == kept.count("@triton.jit")
+    assert not any(
+        row[name]
+        for row in record["rows"]
+        for name in ("failed", "with_vgpr_spills", "with_scratch")
+    )
 
 
 def test_the_session_takes_the_versions_of_the_image():
