@@ -64,7 +64,7 @@ def summary_of(rows: list[Row], seconds: float) -> Row:
     built = [row for row in rows if "error" not in row]
     digests = "".join(sorted(row["digest"] for row in built))
     return {
-        "kernels": len({row["kernel"] for row in rows}),
+        "kernels": len({row["place"] for row in rows}),
         "binaries": len(rows),
         "failed": len(rows) - len(built),
         **{f"most_{name}": max((r[name] for r in built), default=0) for name in ("vgpr", "lds")},
@@ -107,7 +107,8 @@ def build(job: tuple[int, int, str]) -> Row:
 
     place, variant, arch = job
     kernel = KERNELS[place]
-    row: Row = {"kernel": kernel.function.__name__, "variant": kernel.variants[variant]}
+    row: Row = {"place": place, "kernel": kernel.function.__name__}
+    row["variant"] = kernel.variants[variant]
     try:
         binary = compiled(kernel, row["variant"], arch)
     # Whatever the compiler raises is an answer.

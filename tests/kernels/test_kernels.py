@@ -19,7 +19,14 @@ spec = importlib.util.spec_from_file_location("kernels_build", HERE / "build.py"
 BUILD = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(BUILD)
 
-ROW = {"kernel": "triton_poi_0", "variant": {}, "vgpr": 512, "vgpr_spills": 0, "sgpr_spills": 4}
+ROW = {
+    "place": 0,
+    "kernel": "triton_poi_0",
+    "variant": {},
+    "vgpr": 512,
+    "vgpr_spills": 0,
+    "sgpr_spills": 4,
+}
 ROW |= {"scratch": 0, "lds": 65536, "digest": "0"}
 
 
@@ -49,7 +56,7 @@ def test_numbers_of_an_assembly():
 
 
 def test_a_summary_counts_what_failed():
-    failed = {"kernel": "triton_red_1", "variant": {}, "error": "KeyError: 'x'"}
+    failed = {"place": 1, "kernel": "triton_red_1", "variant": {}, "error": "KeyError: 'x'"}
     summary = BUILD.summary_of([ROW, {**ROW, "digest": "1", "vgpr": 8}, failed], 1.23)
     assert (summary["kernels"], summary["binaries"], summary["failed"]) == (2, 3, 1)
     assert (summary["most_vgpr"], summary["with_sgpr_spills"], summary["seconds"]) == (512, 2, 1.2)
