@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +58,11 @@ class Prepared(NamedTuple):
 
     batch: PaddedBatch
     asvs: Tensor | None = None
+
+
+def _without_samples(batch: PaddedBatch) -> PaddedBatch:
+    """Return a batch without what a graph does not read and what differs between batches."""
+    return replace(batch, sample_ids=(), ranks=replace(batch.ranks, samples=()))
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ class AmpliconTask(Task):
         model.compares = not self.is_joint
         self.layout = Layout(config.train, config.runtime.seed)
         self.tree: TreeOnDevice | None = None
-        self.compiled: Callable[[nn.Module, PaddedBatch], Terms] | None = None
+        # The parts of a step that a compiler made, by the name of their function.
+        self.compiled: dict[str, Callable[..., Any]] = {}
         self.copied: Bf16Copy | None = None
         self.compiles_blocks = False
         # Whether a run goes on without a compiler that fails.
@@ -200,7 +206,13 @@ class AmpliconTask(Task):
     def encode(self, network: nn.Module, prepared: Prepared) -> Encoded:
         """Run the network on the samples of this rank, without their distances to other samples."""
         batch, ranks = prepared.batch, prepared.batch.ranks
-        outputs = self._forward(self._trained(network), prepared)
+        network = self._trained(network)
+        if self._is_compiled(network, prepared):
+            with self._precision(network):
+                values = self._run(self._before_exchange, network, _without_samples(batch))
+                outputs = Outputs(**values)
+        else:
+            outputs = self._forward(network, prepared)
         message, lengths = dict[str, Tensor](), dict[str, tuple[int, ...]]()
         if outputs.compared is not None and (batch.distance is not None or self.tree is not None):
             message["vectors"], lengths["vectors"] = outputs.compared, ranks.rows
@@ -222,25 +234,39 @@ class AmpliconTask(Task):
         compared twice, with half of its loss, so the sum over ranks is that of one rank. A sample
         receives only one of the two halves of its gradient: it is doubled.
         """
-        outputs, batch, vectors = encoded.outputs, prepared.batch, encoded.outputs.compared
+        outputs, vectors = encoded.outputs, encoded.outputs.compared
         if "vectors" not in gathered or vectors is None:
-            return outputs, batch
+            return outputs, prepared.batch
         doubled = 2 * vectors - vectors.detach()
+        with self._precision(network):
+            distance = self._head(network)(doubled, gathered["vectors"])
+        batch = self._with_gathered(prepared.batch, gathered)
+        return replace(outputs, distance=distance).full(), batch
+
+    def _head(self, network: nn.Module) -> nn.Module:
+        """Return the distance head that belongs to the forward pass of a step."""
         # The copy is that of the forward pass: to refresh it would change what backward needs.
         is_copied = self.copied is not None and network.training and self.has_bf16_weights
-        head = (not_none(self.copied).network if is_copied else network).distance
-        with self._precision(network):
-            distance = head(doubled, gathered["vectors"])  # type: ignore[operator]
-        if "feature" in gathered:
-            slots = (gathered[name] for name in ("feature", "row", "counts of ASVs", "weight"))
-            batch = self._measured(batch, *slots)
-        return replace(outputs, distance=distance).full(), batch
+        return (not_none(self.copied).network if is_copied else network).distance  # type: ignore[return-value]
+
+    def _with_gathered(self, batch: PaddedBatch, gathered: dict[str, Tensor]) -> PaddedBatch:
+        """Return a batch with its distances to the samples of all ranks."""
+        if "feature" not in gathered:
+            return batch
+        names = ("feature", "row", "counts of ASVs", "weight")
+        return self._measured(batch, *(gathered[name] for name in names))
 
     def joint_losses(
         self, network: nn.Module, prepared: Prepared, encoded: Encoded, gathered: dict[str, Tensor]
     ) -> Terms:
         """Return this rank's share of the losses of a batch of all ranks."""
-        return self.terms(*self._joined(network, prepared, encoded, gathered))
+        if "vectors" not in gathered or not self._is_compiled(network, prepared):
+            return self.terms(*self._joined(network, prepared, encoded, gathered))
+        batch = _without_samples(self._with_gathered(prepared.batch, gathered))
+        values, columns = dict(vars(encoded.outputs)), gathered["vectors"]
+        with self._precision(network):
+            head = self._head(network)
+            return self._run(self._after_exchange, head, values, batch, columns)  # type: ignore[no-any-return]
 
     def _trained(self, network: nn.Module) -> nn.Module:
         """Return the network that a step runs: a bf16 copy where there is one."""
@@ -284,40 +310,67 @@ class AmpliconTask(Task):
         if self.is_joint:
             return self.terms(*self.outputs(network, prepared))
         network = self._trained(network)
-        if self.compiled is None or self.shape(prepared) is None or not network.training:
-            return self.terms(*self.outputs(network, prepared))
+        batch = self.with_distances(prepared.batch)
+        if not self._is_compiled(network, prepared):
+            return self.terms(self._forward(network, prepared), batch)
+        with self._precision(network):
+            return self._run(self._whole_step, network, _without_samples(batch))  # type: ignore[no-any-return]
+
+    def _is_compiled(self, network: nn.Module, prepared: Prepared) -> bool:
+        """Whether a compiler made the parts of a step on a batch."""
+        return bool(self.compiled) and network.training and self.shape(prepared) is not None
+
+    # What is compiled, as one graph each: the losses of a single rank; those of several ranks
+    # before and after they gather vectors.
+
+    def _whole_step(self, network: nn.Module, batch: PaddedBatch) -> Terms:
+        return self.terms(network(batch).full(), batch)
+
+    def _before_exchange(self, network: nn.Module, batch: PaddedBatch) -> dict[str, Any]:
+        # No compiler of torch 2.7 returns a frozen dataclass.
+        return dict(vars(network(batch).full()))
+
+    def _after_exchange(
+        self, head: nn.Module, values: dict[str, Any], batch: PaddedBatch, columns: Tensor
+    ) -> Terms:
+        vectors = values["compared"]
+        distance = head(2 * vectors - vectors.detach(), columns)
+        return self.terms(Outputs(**{**values, "distance": distance}).full(), batch)
+
+    def _run(self, part: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a part of a step, compiled unless its compiler fails; no other rank waits in it."""
+        if part.__name__ not in self.compiled:
+            return part(*arguments)
         try:
-            with self._precision(network):
-                # What the graph does not read must not differ between batches.
-                batch = replace(self.with_distances(prepared.batch), sample_ids=())
-                return self.compiled(network, batch)
+            return self.compiled[part.__name__](*arguments)
         except RuntimeError as error:
             # It is loaded: it has compiled.
             if not self.falls_back or not isinstance(error, torch._dynamo.exc.TorchDynamoException):
                 raise
             log.warning("torch.compile fails, steps go on without: %s", describe_error(error))
-            self.compiled, self.compiler = None, ""
-        return self.terms(*self.outputs(network, prepared))
+            self.compiled, self.compiler = {}, ""
+        return part(*arguments)
 
     def compile_losses(self, backend: str) -> None:
         """Let a compiler of torch make one graph of forward pass and losses for each constant
-        shape; without constant shapes, and with several ranks, only the blocks of the encoders are
+        shape, or two for several ranks; without constant shapes only the blocks of the encoders are
         compiled.
         """
         self.compiler = backend
-        if self.capacities is None or self.shares_vectors:
+        if self.capacities is None:
             self.compiles_blocks = True
             self.model.compile_encoders(backend)
             return
-
-        def losses(network: nn.Module, batch: PaddedBatch) -> Terms:
-            return self.terms(network(batch).full(), batch)
-
         # The import takes a second. Each bucket of ASVs is compiled once.
         from torch._dynamo import config
 
         config.recompile_limit = max(config.recompile_limit, len(self.capacities.asvs) + 1)
-        self.compiled = torch.compile(losses, fullgraph=True, dynamic=False, backend=backend)
+        parts: list[Callable[..., Any]] = [self._whole_step]
+        if self.is_joint:
+            parts = [self._before_exchange, self._after_exchange]
+        for part in parts:
+            compiled = torch.compile(part, fullgraph=True, dynamic=False, backend=backend)
+            self.compiled[part.__name__] = compiled
 
     @stage("losses")
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:

@@ -146,3 +146,39 @@ def test_ranks_that_wait_for_one_that_hangs_end_and_name_it(size, tmp_path):
         assert expected in errors
     ranks[1].kill()
     ranks[1].wait()
+
+
+COMPILED = """
+import itertools, torch
+from aam.config import ModelConfig, PretrainConfig, TrainConfig
+from aam.device.distributed import end_rank, process_group
+from aam.options import RunConfig
+from aam.training.decisions import steps_of
+from tests.data.studies import make_study, random_counts
+torch.set_num_threads(1)
+runtime = RunConfig(device="cpu", threads=1, distributed=True)
+sizes = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
+config = PretrainConfig(model=sizes, train=TrainConfig(batch_size=4), runtime=runtime)
+with process_group(runtime) as world:
+    eager, compiled = (
+        steps_of(config, make_study(**random_counts(samples=24, asvs=40)), torch.device("cpu"),
+                 world=world)
+        for _ in range(2)
+    )
+    for steps in (eager, compiled):
+        steps.task.use_constant_shapes()
+    compiled.task.compile_losses("aot_eager")
+    for number, batch in enumerate(itertools.islice(eager.task.batches(0, 0), 3)):
+        eager.step(batch, number)
+        compiled.step(batch, number)
+    torch.testing.assert_close(compiled.losses, eager.losses, rtol=1e-5, atol=0)
+    pairs = zip(eager.model.parameters(), compiled.model.parameters(), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    print(sorted(compiled.task.compiled), dict(torch._dynamo.utils.counters["graph_break"]), end="")
+end_rank(0)
+"""
+
+
+def test_both_parts_of_a_step_between_exchanges_are_compiled_whole(run_ranks):
+    assert {*run_ranks(2, "-c", COMPILED)} == {"['_after_exchange', '_before_exchange'] {}"}
