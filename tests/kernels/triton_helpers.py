@@ -1,6 +1,7 @@
 """Stands for inductor's module of this name: the functions that the kernels here call.
 
-`nox -s kernels_all` compiles the same kernels with inductor's own module; the binaries are equal.
+`nox -s kernels_all` compiles the same kernels with inductor's own module, and fails if a binary
+differs.
 """
 
 import triton
