@@ -402,7 +402,7 @@ class StepWatch(threading.Thread):
         others = [rank for rank in now if rank != self.world.rank]
         behind = [f"rank {rank} has not begun it" for rank in others if now[rank][0] < self.steps]
         silent = [f"rank {rank} does not answer" for rank in others if now[rank] == before[rank]]
-        return ", ".join(silent or behind) or "all ranks are there, and wait for each other"
+        return ", ".join(behind or silent) or "all ranks are there, and wait for each other"
 
     def _published(self) -> dict[int, tuple[int, int]]:
         """Steps and number of looks of each rank, -1 where it has published nothing."""
