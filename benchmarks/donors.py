@@ -75,16 +75,16 @@ def draw(
     columns = [read_column(metadata, name, ids) for name in metadata.columns]
     alike = likeness_of(table.counts[[table.row_of[name] for name in ids]])
 
-    def found(columns: list[Column]) -> set[str]:
+    def donors_among(columns: list[Column]) -> set[str]:
         return {x.column.name for x in find_donors(columns, alike) if not x.is_ordered}
 
-    named, names = found(columns), np.repeat(np.arange(number), samples)
+    named, names = donors_among(columns), np.repeat(np.arange(number), samples)
     within = columns[random.integers(len(columns))].strata
     nested = np.empty_like(names)
     nested[np.lexsort((random.random(len(names)), within))] = names
     missing = np.full(len(names), np.nan)
     dealt = [Column("dealt", x, missing) for x in (random.permutation(names), nested)]
-    alarms = ["dealt" in found([*columns, column]) for column in dealt]
+    alarms = ["dealt" in donors_among([*columns, column]) for column in dealt]
     return [donors in named if donors else np.nan, bool(named - {donors}), *alarms]
 
 

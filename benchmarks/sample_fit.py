@@ -188,16 +188,18 @@ def read_suspicions(
 
 
 def returning(
-    whole: set[frozenset[int]], parts: list[tuple[Ints, set[frozenset[int]]]]
+    suspicions: set[frozenset[int]], parts: list[tuple[Ints, set[frozenset[int]]]]
 ) -> tuple[set[frozenset[int]], float]:
     """Suspicions that return in `RETURNS` of the parts that hold all of their samples, and the mean
     share of such parts in which one returns.
     """
     share = {}
-    for found in whole:
+    for found in suspicions:
         again = [found in names for rows, names in parts if found <= set(rows.tolist())]
         share[found] = float(np.mean(again)) if again else 0.0
-    return {x for x in whole if share[x] >= RETURNS}, float(np.mean([*share.values()] or [np.nan]))
+    return {x for x in suspicions if share[x] >= RETURNS}, float(
+        np.mean([*share.values()] or [np.nan])
+    )
 
 
 def parts_of(n: int) -> list[Ints]:

@@ -27,7 +27,7 @@ MOST_SIMILAR, SAMPLE_BLOCK, LIKENESS_PAIRS = 50, 256, 2000
 NEAREST = 5
 
 # Samples of a table that are compared: all pairs of this number take about three seconds.
-MOST_COMPARED = 5000
+MOST_PAIRED = 5000
 
 
 class Likeness:
@@ -113,11 +113,11 @@ def near_duplicates(likeness: Likeness) -> Ints:
 
 
 def duplicates_of(table: AmpliconTable) -> list[tuple[str, str]]:
-    """Return the ids of near duplicates in a table, or in `MOST_COMPARED` samples of a larger one,
+    """Return the ids of near duplicates in a table, or in `MOST_PAIRED` samples of a larger one,
     drawn at random.
     """
     rows, ids = np.flatnonzero(table.depths > 0), table.sample_ids
-    if len(rows) > MOST_COMPARED:
-        rows = np.sort(generator(0, "duplicates").choice(rows, MOST_COMPARED, replace=False))
+    if len(rows) > MOST_PAIRED:
+        rows = np.sort(generator(0, "duplicates").choice(rows, MOST_PAIRED, replace=False))
     likeness = Likeness(sparse.csr_array(table.counts[rows]).astype(np.int64))
     return [(ids[first], ids[second]) for first, second in rows[near_duplicates(likeness)].tolist()]

@@ -47,7 +47,7 @@ DENSE_SHARE = 0.5
 # Branches taken at once in the weighted forms, and samples with which one is compared on dense
 # branches, so that they stay in the processor's cache; branches that are added up in float32 before
 # float64 takes over.
-BRANCHES, SAMPLES = 128, 128
+BRANCHES, SAMPLES_IN_CACHE = 128, 128
 ADDED = 64
 # Pairs of samples with a rare branch in common that are looked at together.
 VISITED_PAIRS = 1 << 20
@@ -514,14 +514,14 @@ def _dense_overlap(left: Input, right: Input) -> Floats:
     if left.dense is None or right.dense is None or not right.dense.size:
         return overlap
     ones, of_groups = np.ones(ADDED, right.dense.dtype), np.ones(right.dense.shape[1] // ADDED)
-    buffer = np.empty_like(right.dense[:SAMPLES])
-    for start in range(0, len(right.dense), SAMPLES):
-        theirs = right.dense[start : start + SAMPLES]
+    buffer = np.empty_like(right.dense[:SAMPLES_IN_CACHE])
+    for start in range(0, len(right.dense), SAMPLES_IN_CACHE):
+        theirs = right.dense[start : start + SAMPLES_IN_CACHE]
         lesser = buffer[: len(theirs)]
         for sample, mine in enumerate(left.dense):
             np.minimum(theirs, mine, out=lesser)
             sums = (lesser.reshape(-1, ADDED) @ ones).reshape(len(theirs), -1)
-            overlap[sample, start : start + SAMPLES] = sums.astype(np.float64) @ of_groups
+            overlap[sample, start : start + SAMPLES_IN_CACHE] = sums.astype(np.float64) @ of_groups
     return overlap
 
 

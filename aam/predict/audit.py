@@ -34,7 +34,7 @@ from aam.predict.leaks import (
 )
 from aam.predict.out_of_fold import Fold, group_folds
 from aam.predict.prediction import presence_of
-from aam.typing import Floats, Ints
+from aam.typing import Floats, Ints, Rows
 
 AUDIT_FOLDS = 5
 # The likenesses of this number of samples take a second.
@@ -127,48 +127,41 @@ def make_audit(
     fold_column : str, optional
         Column whose values that split holds out whole; unset: those of the groups.
     """
-    rows, metadata = np.arange(len(study.table.sample_ids)), not_none(study.metadata)
-    if len(rows) > MOST_AUDIT_SAMPLES:
-        rows = np.sort(generator(0, "audit").choice(rows, MOST_AUDIT_SAMPLES, replace=False))
+    rows, metadata = _audited_rows(study), not_none(study.metadata)
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence, counts, data = presence_of(study, rows), study.table.counts[rows], study.config
     read = {name: read_column(metadata, name, ids) for name in metadata.columns}
     columns = [column for name, column in read.items() if name != target]
-    columns.append(column_of_numbers(DEPTH_COLUMN, study.table.depths[rows]))
-    columns.append(column_of_numbers(RICHNESS, np.diff(presence.indptr)))
+    columns += _columns_of_reads(study.table.depths[rows], np.diff(presence.indptr))
     alike = likeness_of(counts)
     ignored = {*filter(None, (target, data.study_column, data.batch_column))}
-    found = find_donors([*read.values()], alike, ignored, read.get(data.study_column or ""))
-    frame = pd.DataFrame([_figures(column, alike, found) for column in columns])
-    donors = tuple(donors.column.name for donors in found if not donors.is_ordered)
-    has_gaps = len(study.aligned) < len(study.samples)
+    candidates = find_donors([*read.values()], alike, ignored, read.get(data.study_column or ""))
+    frame = pd.DataFrame([_description(column, alike, candidates) for column in columns])
+    donors = tuple(donors.column.name for donors in candidates if not donors.is_ordered)
     # Groups of one sample each keep nothing together.
     given = group_column if group_column and read[group_column].levels < len(ids) else None
-    audit = Audit(target, frame, donors, given, has_gaps=has_gaps)
+    audit = Audit(target, frame, donors, given, has_gaps=len(study.aligned) < len(study.samples))
     if target is None:
         return replace(audit, frame=_sorted(frame))
     group = given or audit.recommended_group
-    groups = ids if group is None else metadata.groups(group, ids)
     divider = fold_column or data.study_column or group
+    groups, divided = (None if x is None else metadata.groups(x, ids) for x in (group, divider))
     design = Design(
         read[target],
         classifier or not read[target].is_number,
-        _folds(ids, read[target], None if divider is None else metadata.groups(divider, ids)),
+        _folds(ids, read[target], divided),
         _folds(ids, read[target], None),
-        np.unique(groups, return_inverse=True)[1],
+        np.unique(groups or ids, return_inverse=True)[1],
         tests=sum(state == "" for state in frame["remark"]),
     )
-    frame = frame.join(pd.DataFrame([design.figures(column) for column in columns]))
-    microbes, frame["microbes_gain"] = _scores_of_microbes(presence, design, columns)
-    remarks = zip(columns, frame.itertuples(), strict=True)
-    frame["remark"] = [design.remark(column, row) for column, row in remarks]
+    microbes, gains = _scores_of_microbes(presence, design, columns)
     return replace(
         audit,
-        frame=_sorted(frame),
+        frame=_sorted(_judged(frame.assign(microbes_gain=gains), design, columns)),
         classes=design.classes,
         divided_by=divider,
         microbes=microbes,
-        units=len(np.unique(groups)),
+        units=len(np.unique(groups or ids)),
         noticeable=design.noticeable,
     )
 
@@ -176,9 +169,29 @@ def make_audit(
 # --- figures -------------------------------------------------------------------------------------
 
 
-def _figures(column: Column, alike: Floats, found: Sequence[Donors]) -> dict[str, object]:
+def _columns_of_reads(depths: Ints, richness: Ints) -> list[Column]:
+    """The depth and the richness of the samples as columns."""
+    return [column_of_numbers(DEPTH_COLUMN, depths), column_of_numbers(RICHNESS, richness)]
+
+
+def _judged(frame: pd.DataFrame, design: Design, columns: Sequence[Column]) -> pd.DataFrame:
+    """The rows of columns with their measurements, and the remark that follows from these."""
+    frame = frame.join(pd.DataFrame([design.measurements(column) for column in columns]))
+    pairs = zip(columns, frame.itertuples(), strict=True)
+    return frame.assign(remark=[design.remark(column, row) for column, row in pairs])
+
+
+def _audited_rows(study: Study) -> Rows:
+    """Rows of the samples, or of `MOST_AUDIT_SAMPLES` random ones of more."""
+    rows = np.arange(len(study.table))
+    if len(rows) <= MOST_AUDIT_SAMPLES:
+        return rows
+    return np.sort(generator(0, "audit").choice(rows, MOST_AUDIT_SAMPLES, replace=False))
+
+
+def _description(column: Column, alike: Floats, candidates: Sequence[Donors]) -> dict[str, object]:
     """Levels, samples and likeness of a column, and what follows from them."""
-    remark = {x.column.name: "ordered" if x.is_ordered else "donors" for x in found}
+    remark = {x.column.name: "ordered" if x.is_ordered else "donors" for x in candidates}
     likeness = likeness_within(column.codes, alike)
     if column.levels < 2 and column.samples in (0, len(column.codes)):
         state = "constant"
@@ -240,7 +253,7 @@ class Design:
         result = score(self.truth, predicted, self.units, self.tests)
         return result._replace(value=result.value * self.scale)
 
-    def figures(self, column: Column) -> dict[str, float]:
+    def measurements(self, column: Column) -> dict[str, float]:
         """Scores of a column on both splits, and how far it and the target decide each other."""
         few_levels = 2 * column.levels <= column.samples
         codes = column.codes if few_levels else column.strata

@@ -101,13 +101,18 @@ def predict_samples(
     for name, depth in study.dropped.items():
         notes[name] = f"{depth} reads, below the model's depth of {study.depth}"
     notes |= dict.fromkeys(study.in_state("excluded"), "left out by --exclude")
+    table = table.with_columns({"subset": _subsets(models, ids)})
+    return table.with_rows(tuple(study.samples.index), notes)
+
+
+def _subsets(models: Sequence[SavedModel], ids: Sequence[str]) -> list[SampleSubset]:
+    """What each sample was to the models."""
     subsets: dict[str, SampleSubset] = dict.fromkeys(ids, "new")
     for saved in models:
         subsets |= dict.fromkeys(saved.notes.get("interval_samples", ()), "calibration")
     for saved in models:
         subsets |= dict.fromkeys(samples_with_labels(saved), "train")
-    table = table.with_columns({"subset": [subsets[name] for name in ids]})
-    return table.with_rows(tuple(study.samples.index), notes)
+    return [subsets[name] for name in ids]
 
 
 def presence_of(study: Study, rows: Rows) -> sparse.csr_matrix:

@@ -15,7 +15,7 @@ from aam.typing import Bools, Ints
 FAMILY_WISE, LEAST_SUBJECTS = 0.05, 3
 
 # A shift must be found again on this number of random parts, each of this share of the samples.
-PARTS, RETURNS, PART = 20, 19, 0.9
+RANDOM_PARTS, RETURNS, PART = 20, 19, 0.9
 
 
 def shifted_rows(nearest: Ints, subject: Ints) -> list[tuple[Ints, int]]:
@@ -33,7 +33,7 @@ def shifted_rows(nearest: Ints, subject: Ints) -> list[tuple[Ints, int]]:
     while runs := [*possible_runs(most_similar(nearest, kept), subject)]:
         run, step = max(runs, key=lambda one: len(one[0]))
         returns = 0
-        for _ in range(PARTS):
+        for _ in range(RANDOM_PARTS):
             again = possible_runs(most_similar(nearest, kept & (rng.random(n) < PART)), subject)
             returns += any(way == step and np.isin(run, rows).any() for rows, way in again)
         if returns >= RETURNS:

@@ -51,7 +51,7 @@ def test_strangers_empty_samples_and_half_mixtures_are_no_pairs():
 
 
 def test_a_part_of_a_large_table_is_compared(monkeypatch):
-    monkeypatch.setattr(aam.data.duplicates, "MOST_COMPARED", 40)
+    monkeypatch.setattr(aam.data.duplicates, "MOST_PAIRED", 40)
     counts = strangers()
     pairs = duplicates_of(table_of(np.concatenate([counts, counts])))
     assert 5 <= len(pairs) < 30

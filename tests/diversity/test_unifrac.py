@@ -82,7 +82,7 @@ def small_tiles(monkeypatch):
     """Sizes so small that every branch of the code for large tables is taken."""
     monkeypatch.setattr(distances, "TILE", 16)
     monkeypatch.setattr(unifrac, "BRANCHES", 7)
-    monkeypatch.setattr(unifrac, "SAMPLES", 3)
+    monkeypatch.setattr(unifrac, "SAMPLES_IN_CACHE", 3)
     monkeypatch.setattr(unifrac, "ADDED", 3)
     monkeypatch.setattr(distances, "STRIP", 5)
     monkeypatch.setattr(unifrac, "VISITED_PAIRS", 10)
