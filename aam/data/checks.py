@@ -5,15 +5,11 @@ metadata.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-import pandas as pd
-from scipy.sparse import csc_array, csr_array, csr_matrix
-from scipy.special import gammaln
+from scipy.sparse import csr_array, csr_matrix
 
-from aam.data.totals import BITS_OF_TOTAL, LEAST_OTHERS
 from aam.errors import refuse, short, shown
 from aam.io.headers import folded
 from aam.io.ids import md5
@@ -117,47 +113,9 @@ def log_largest_features(table: AmpliconTable) -> None:
     log.info("the largest of %d features, by reads: %s", table.shape[1], shares_in_words(table))
 
 
-def _arrangements(sizes: Ints) -> float:
-    """Bits of the number of ways in which samples fall into levels of these sizes."""
-    return float(gammaln(sizes.sum() + 1) - gammaln(sizes + 1).sum()) / math.log(2)
-
-
-def find_copies(counts: csr_array, values: Sequence[str]) -> Ints:
-    """Return the columns of counts [N, F] that have one number for each of the `values` [N] and
-    another for each other, or that rise or fall with values that are numbers.
-
-    Of a few samples, columns that do so by chance are none.
-    """
-    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy()
-    has_order = bool(np.isfinite(numbers).all())
-    levels, level = np.unique(numbers if has_order else np.array(values), return_inverse=True)
-    sizes, part = np.bincount(level, minlength=1), csc_array(counts)
-    least_bits = BITS_OF_TOTAL + np.log2(max(counts.shape[1], 1))
-    found, least = [], len(values) / 2 if has_order else len(values) - sizes.max()
-    has_others = counts.shape[1] > LEAST_OTHERS
-    for column in np.flatnonzero(np.diff(part.indptr) >= least).tolist() if has_others else ():
-        reads = part[:, [column]].toarray()[:, 0].astype(np.int64)
-        own_levels, own_sizes = np.unique(reads, return_counts=True)
-        pairs = len(np.unique(level * (own_levels[-1] + 1) + reads))
-        bits = 0.0
-        if pairs == len(levels) == len(own_levels):
-            # Which number stands for which value tells nothing.
-            bits = _arrangements(own_sizes) - float(gammaln(len(levels) + 1)) / math.log(2)
-        if has_order and 2 * len(own_levels) >= len(levels):
-            rising = np.diff(reads[np.lexsort((reads, level))])
-            falling = np.diff(reads[np.lexsort((-reads, level))])
-            is_ordered = (rising >= 0).all() or (falling <= 0).all()
-            bits = _arrangements(own_sizes) if is_ordered else bits
-        if bits >= least_bits:
-            found.append(column)
-    return np.array(found, np.int64)
-
-
-def refuse_metadata_inside(
-    table: AmpliconTable, metadata: Metadata, named: Ids, targets: Ids
-) -> None:
-    """Raise `InputError` for features with the name of a column that an option names, and for
-    copies of a target; warn of features with the name of another column.
+def refuse_metadata_inside(table: AmpliconTable, metadata: Metadata, named: Ids) -> None:
+    """Raise `InputError` for features with the name of a column that an option names; warn of
+    features with the name of another column.
     """
     feature_of = {} if table.sequences else {folded(name): name for name in table.feature_ids}
     names = {column: feature_of.get(folded(column)) for column in metadata.columns}
@@ -167,12 +125,6 @@ def refuse_metadata_inside(
         for column, name in inside.items()
         if column in named
     }
-    for target in targets:
-        values = metadata.values(target, table.sample_ids)
-        rows = [row for row, value in enumerate(values) if value is not None]
-        copies = find_copies(table.counts[rows], [values[row] or "" for row in rows])
-        listed = shown(table.feature_ids[column] for column in copies)
-        rules[f"features are copies of {target!r}: {listed}; remove them"] = len(copies) > 0
     refuse("table", rules)
     if others := [name for column, name in inside.items() if column not in named]:
         text = "warning: features have the names of metadata columns: %s; remove what is no taxon"

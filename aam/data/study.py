@@ -518,7 +518,7 @@ def _check_features(study: Study) -> None:
     options = filter(None, (config.batch_column, config.group_column, config.study_column))
     named = [*columns.required, *columns.optional, *options]
     if study.metadata is not None:
-        checks.refuse_metadata_inside(study.table, study.metadata, named, columns.targets)
+        checks.refuse_metadata_inside(study.table, study.metadata, named)
 
 
 def _tables_of_length(
