@@ -47,8 +47,9 @@ from aam.data.study import Inputs
 from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
-from aam.io.metadata import Metadata, is_number
+from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
+from aam.io.text import is_number
 from aam.options import Attention, configured, unknown
 from aam.predict.blend import MEMBERS
 from aam.predict.held_out import judged_columns

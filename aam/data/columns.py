@@ -11,7 +11,8 @@ from scipy.stats import rankdata
 from sklearn.metrics.cluster import contingency_matrix
 
 from aam.io.dates import read_dates
-from aam.io.metadata import Metadata, is_number
+from aam.io.metadata import Metadata
+from aam.io.text import is_number
 from aam.typing import Floats, Ids, Ints
 
 # Numbers of more values are divided into this number of parts of equal size.

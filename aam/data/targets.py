@@ -18,7 +18,8 @@ from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, problem, reworded, short, shown
-from aam.io.metadata import Metadata, is_number
+from aam.io.metadata import Metadata
+from aam.io.text import is_number
 from aam.options import typed
 from aam.typing import Floats, Ids, Ints, Reals
 

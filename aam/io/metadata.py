@@ -21,7 +21,15 @@ from aam.errors import InputError, problem, refuse, short, shown
 from aam.io.headers import row_numbers
 from aam.io.ids import difference, repeated, unique_remedy
 from aam.io.missing import is_missing, is_no_class
-from aam.io.text import DIRECTIVE, MOST_LINES, Faults, TextTable, read_table_text, read_text
+from aam.io.text import (
+    DIRECTIVE,
+    MOST_LINES,
+    Faults,
+    TextTable,
+    is_number,
+    read_table_text,
+    read_text,
+)
 from aam.typing import Array, Floats, Ids, Ints
 
 ColumnType = Literal["numeric", "categorical"]
@@ -40,16 +48,9 @@ EXPECTED_METADATA = (
     "a header that begins with the name of the id column, such as 'sample-id' or 'id'; put the "
     "sample ids in the first column and call it sample-id"
 )
-NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
 log = logging.getLogger(__name__)
-
-
-def is_number(value: str) -> bool:
-    """Return whether a cell is a finite decimal number."""
-    return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
 
 
 def _with_point(value: str) -> str:

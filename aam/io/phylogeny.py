@@ -20,8 +20,7 @@ from scipy import sparse
 from aam.config import Missing
 from aam.errors import InputError, refuse, shown
 from aam.io.ids import difference, items_of_features, repeated
-from aam.io.metadata import is_number
-from aam.io.text import read_text
+from aam.io.text import is_number, read_text
 from aam.typing import Floats, Ints
 
 log = logging.getLogger("aam")

@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import itertools
+import math
+import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +44,14 @@ DIRECTIVE = ("#q2:", "#sk:")
 # Letters and lines among which the header is looked for.
 HEAD, HEADER_WITHIN = 4 << 20, 1_000
 
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
 TextRow = tuple[int, list[str]]
+
+
+def is_number(value: str) -> bool:
+    """Return whether a cell is a finite decimal number."""
+    return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
 
 
 def read_content(

@@ -13,7 +13,7 @@ from typing import Any
 
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
-from aam.io.metadata import is_number
+from aam.io.text import is_number
 from aam.options import not_none
 from examples.eeg.config import ChallengeConfig
 
