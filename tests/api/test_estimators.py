@@ -177,7 +177,7 @@ def test_explanations_are_those_of_the_command(study_folder, frame, metadata, re
     with pytest.raises(InputError, match="holds results already"):
         regressor.explain(frame, output_dir=tmp_path / "ours", prediction_passes=1)
     again = regressor.explain(
-        few.T, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1
+        few, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1
     )
     pd.testing.assert_frame_equal(again, effects)
 
@@ -381,9 +381,7 @@ def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor,
     explained = regressor.model_.explain(few, prediction_passes=1).loc["ph"].index
     assert set(explained) <= set(few.columns[few.any()])
     assert len(explained) > 0.9 * few.any().sum()
-    pd.testing.assert_frame_equal(
-        regressor.model_.predict(frame.T), regressor.model_.predict(frame)
-    )
+    assert "the table is turned" in refusal(regressor.model_.predict, frame.T)
     options = {"metric": "weighted", "device": "cpu", "threads": 1}
     of_files = aam.unifrac(study_folder / "table.biom", study_folder / "tree.nwk", **options)
     assert aam.unifrac(frame, tree, **options) == of_files.filter(frame.index)
@@ -401,7 +399,7 @@ def test_a_run_is_resumed_with_the_same_data_in_memory_alone(
     assert "finished already" in caplog.text
     pd.testing.assert_frame_equal(first.embed(frame), again.embed(frame))
     assert "inputs.table.sha256 was" in refusal(
-        aam.pretrain, frame + 1, resume_from="auto", **options
+        aam.pretrain, 2 * frame, resume_from="auto", **options
     )
 
 

@@ -194,14 +194,16 @@ def test_storage_that_takes_nothing_ends_no_run(tmp_path, monkeypatch, place):
 
 
 class Ranks:
-    """Two ranks of which the first has answered: the other gets that answer."""
+    """Two ranks of which the first has answered: the other gets its answers in their order."""
 
     def __init__(self) -> None:
-        self.size, self.is_main, self.answer = 2, True, None
+        self.size, self.is_main, self.answers = 2, True, []
 
     def broadcast(self, facts):
-        self.answer = facts if self.is_main else self.answer
-        return self.answer
+        if not self.is_main:
+            return self.answers.pop(0)
+        self.answers.append(facts)
+        return facts
 
 
 def test_rank_0_tries_and_tells_the_others(trials, cache, monkeypatch):

@@ -51,7 +51,7 @@ def dense(model, batch: Batch) -> Outputs:
         "sizes": (slots,) * n,
         "has_short_asvs": True,
     }
-    whole |= {"asv": torch.arange(n * slots).view(n, slots), "column": None}
+    whole |= {"asv": torch.arange(n * slots).view(n, slots), "column": None, "key": None}
     return model(dataclasses.replace(batch, **whole), asvs=vectors.flatten(0, 1))
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from aam.config import FineTuneConfig, ModelConfig
-from aam.device.distributed import SINGLE, World
 from aam.device.precision import Bf16Copy
 from aam.options import RunConfig
 from aam.training import pretrain
@@ -39,22 +38,22 @@ def wide(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("width", "precision", "world", "expected"),
+    ("width", "precision", "is_sharded", "expected"),
     [
-        (512, "bf16", SINGLE, True),
-        (508, "bf16", SINGLE, False),
-        (512, "auto", SINGLE, False),
-        (512, "none", SINGLE, False),
-        (512, "fp16", SINGLE, False),
-        (512, "bf16", World(size=2), False),
+        (512, "bf16", False, True),
+        (508, "bf16", False, False),
+        (512, "auto", False, False),
+        (512, "none", False, False),
+        (512, "fp16", False, False),
+        (512, "bf16", True, False),
     ],
 )
-def test_only_wide_networks_of_a_single_rank_in_bf16_have_bf16_weights(
-    study, model_of, width, precision, world, expected
+def test_only_wide_networks_in_bf16_that_are_not_sharded_have_bf16_weights(
+    study, model_of, width, precision, is_sharded, expected
 ):
     task = bf16_trainer(model_of(PRETRAIN), study, precision).task
     config = FineTuneConfig(model=ModelConfig(embedding_dim=width), runtime=task.config.runtime)
-    task.config, task.world = config, world
+    task.config, task.is_joint, task.shares_vectors = config, is_sharded, False
     assert task.has_bf16_weights == expected
 
 

@@ -62,8 +62,9 @@ def table_of(tmp_path: Path) -> Callable[..., Path]:
 
     def write(reads: list[str], name: str = "table", samples: int = 6) -> Path:
         shown = "\t".join(f"s{sample}" for sample in range(samples))
+        counts = ("300", "900", "901")
         rows = [
-            "\t".join([read, *("900" if (at + sample) % 3 else "300" for sample in range(samples))])
+            "\t".join([read, *(counts[(at + sample) % 3] for sample in range(samples))])
             for at, read in enumerate(reads)
         ]
         path = tmp_path / f"{name}.tsv"
