@@ -177,7 +177,7 @@ def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys, 
 def test_one_process_writes_to_a_run(study, whole, tmp_path, refused):
     """Whoever comes second changes nothing, whatever it was asked to do."""
     run = shutil.copytree(whole, tmp_path / "run")
-    (run / ".partial~host~1~x").write_text("half")
+    (run / ".partial~host~1~report.html").write_text("half")
     before = contents(run)
     with lock_folder(run):
         for more in ("--overwrite", "--resume-from auto", "--overwrite --resume-from auto"):
