@@ -121,7 +121,9 @@ def test_rare_features_of_one_sample_each_are_no_totals():
     rng = np.random.default_rng(0)
     reads = np.zeros((30, 3000), int)
     reads[np.repeat(np.arange(30), 100), np.arange(3000)] = rng.geometric(0.4, 3000)
-    refuse_computed(table_of(reads), "t")
+    table = table_of(reads)
+    refuse_computed(table, "t")
+    assert find_totals(table.counts).tolist() == find_numbers(table.counts).tolist() == []
 
 
 # --- ranks -------------------------------------------------------------------------------------
