@@ -248,7 +248,8 @@ class Unlike(World):
         ),
     ],
 )
-def test_ranks_on_machines_that_differ_are_refused_before_any_work(changes, problem):
+def test_ranks_on_machines_that_differ_are_refused_before_any_work(changes, problem, monkeypatch):
+    monkeypatch.delenv("AAM_IMAGE", raising=False)
     world = Unlike(0, 4, changes=changes)
     if not problem:
         check_alike("cpu", world)
