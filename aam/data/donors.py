@@ -182,21 +182,21 @@ def find_donors(
         return []
     random = generator(0, "donors")
     alpha = max(DONOR_ALPHA / len(candidates), 1 / (ORDERS + 1))
-    strongest, found = _strongest(columns, alike), list[Column]()
+    strongest, found = _strongest(columns, alike), list[tuple[Column, Floats]]()
     for column in candidates:
         crossing = next((other for other in strongest if _cross(other, column)), None)
         compared = alike if crossing is None else _within_strata(crossing.strata, alike)
         if _p(column.codes, compared, random) <= alpha:
-            found.append(column)
+            found.append((column, compared))
     # What a finer column explains explains nothing.
-    found.sort(key=lambda column: (-column.levels, -column.samples))
+    found.sort(key=lambda pair: (-pair[0].levels, -pair[0].samples))
     donors = list[Donors]()
-    for column in found:
+    for column, compared in found:
         finer = [other.column for other in donors if is_constant_within(column, other.column)]
         if any(not _differs_between(column, other, alike, alpha, random) for other in finer):
             continue
         others = [c for c in columns if c.name != column.name]
-        if not any(_is_explained(column, other, alike, random) for other in others):
+        if not any(_is_explained(column, other, compared, random) for other in others):
             within = likeness_within(column.codes, alike)
             donors.append(Donors(column, within, _is_ordered(column, within, alike)))
     return [found for found in donors if found.column.name not in ignored]

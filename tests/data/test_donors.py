@@ -92,6 +92,21 @@ def test_what_nests_in_donors_is_no_donor():
     assert names_of(*columns, ignored=["donor"]) == []
 
 
+def test_a_season_does_not_explain_fish_whose_samples_are_of_different_sites():
+    rng = np.random.default_rng(0)
+    fish, site = np.repeat(np.arange(12), 2), np.tile([0, 1, 1, 2, 2, 0], 4)
+    season = fish // 3
+    reads = rng.poisson(3, (24, 500)) * (rng.random((24, 500)) < 0.1)
+    for codes, first, width in ((fish, 0, 8), (site, 120, 60), (season, 320, 12)):
+        for code in np.unique(codes):
+            rows = np.flatnonzero(codes == code)
+            start = first + width * code
+            reads[rows, start : start + width] += rng.poisson(9, (len(rows), width))
+    columns = [column(*pair) for pair in {"fish": fish, "site": site, "season": season}.items()]
+    found = find_donors(columns, likeness_of(csr_array(reads)))
+    assert [x.column.name for x in found] == ["fish"]
+
+
 def test_columns_that_cross_each_other_both_remain():
     rng = np.random.default_rng(1)
     plate = np.arange(len(IDS)) % 8
