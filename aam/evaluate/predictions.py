@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,9 +61,6 @@ WRITTEN = (
     "subset and note"
 )
 REMEDY = "pass such a file, unchanged, or predict anew with --model and --table"
-
-# A whole number as spreadsheets write it.
-WHOLE = re.compile(r"-?\d+\.0")
 
 # The truth of a sample whose class no training sample had: the model has no probability of it.
 UNKNOWN_CLASS = -2
@@ -467,22 +463,15 @@ def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
 
 
 def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    """Values of a column as text ("25.0" as "25"), empty where missing; None without a column."""
+    """Values of a column as text, empty where missing; None without a column."""
     if column is None:
         return None
-    return _as_whole_numbers([value or "" for value in metadata.values(column, ids)])
+    return np.array([value or "" for value in metadata.values(column, ids)])
 
 
 def group_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
     """Group of each sample, one of its own where it has none; None without a column."""
-    return None if column is None else _as_whole_numbers(metadata.groups(column, ids))
-
-
-def _as_whole_numbers(values: Sequence[str]) -> Array:
-    """Values [N] without the ".0" of whole numbers, if all are whole numbers."""
-    if all(WHOLE.fullmatch(value) for value in values if value):
-        values = [value.removesuffix(".0") for value in values]
-    return np.array(values)
+    return None if column is None else np.array(metadata.groups(column, ids))
 
 
 def guess(truth: Array, classes: int) -> Array:
