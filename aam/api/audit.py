@@ -13,7 +13,7 @@ from aam.api.memory import inputs_of, options_with
 from aam.api.samples import CHECK_FILES, check_study, write_check
 from aam.api.training import choose_folds
 from aam.config import AuditConfig, FineTuneConfig, TargetConfig
-from aam.data.checks import list_shallow_samples
+from aam.data.checks import list_shallow_samples, log_largest_features
 from aam.data.memory import MetadataLike, TableLike
 from aam.data.study import MetadataColumns, make_study
 from aam.engine.logger import write_line
@@ -21,7 +21,7 @@ from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import not_none
 from aam.predict.audit import Audit, make_audit
-from aam.report.audit import MOST_ROWS, advice_of, audit_table, sentences_of
+from aam.report.audit import MOST_ROWS, audit_table, sentences_of, with_advice
 from aam.report.charts import plain_lines
 from aam.report.samples import sample_lines
 from aam.typing import OptionValue
@@ -55,8 +55,8 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
             raise InputError(f"{option}: {name!r} has one value in all {len(ids)} samples")
     for text in metadata.read_as_text(metadata.columns):
         log.warning("warning: %s", text)
-    groups = data.group_column, data.study_column
-    return make_audit(study, target, config.classifier, *groups)
+    columns_of_groups = data.group_column, data.study_column, config.time_column
+    return make_audit(study, target, config.classifier, *columns_of_groups)
 
 
 def audit(
@@ -99,12 +99,7 @@ def audit(
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
-    return columns_of(_audited(config, table, metadata))
-
-
-def columns_of(audit: Audit) -> pd.DataFrame:
-    """One row per column of an audit, with its advice: what columns.tsv holds."""
-    return audit.frame.assign(advice=advice_of(audit))
+    return with_advice(_audited(config, table, metadata))
 
 
 def train_command(config: AuditConfig, audit: Audit) -> str | None:
@@ -137,6 +132,8 @@ def audit_study(config: AuditConfig) -> None:
     inputs = inputs_of(config, config.table, config.metadata, columns)
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
     list_shallow_samples(table)
+    if target is None:
+        log_largest_features(table)
     # The table is already without the samples to exclude.
     result = _audited(replace(config, exclude=None), table, metadata)
     subjects = groups or result.recommended_group
@@ -146,7 +143,7 @@ def audit_study(config: AuditConfig) -> None:
     for line in [*lines, ""]:
         write_line(line)
     if output is not None:
-        text = columns_of(result).to_csv(sep="\t", index=False, float_format="%.4g")
+        text = with_advice(result).to_csv(sep="\t", index=False, float_format="%.4g")
         with written(output, config) as folder:
             write_text(folder / COLUMN_TABLE, text)
             write_check(folder, check)

@@ -259,6 +259,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if config.predictions is not None:
         table = read_predictions(config.predictions)
         excluded = excluded_ids(config.exclude, table.sample_ids)
+        log.info("predictions have no reads, so columns that may name donors are not looked for")
     else:
         models = prepare_models(config.model, config.runtime)
         study, warnings = load_table(models, config, config.table, metadata)

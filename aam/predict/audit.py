@@ -27,8 +27,6 @@ from aam.predict.leaks import (
     is_copy_of_number,
     predicted_by,
     predicted_by_microbes,
-    scale_of,
-    scaled,
     score,
     share_decided,
 )
@@ -110,6 +108,7 @@ def make_audit(
     classifier: bool = False,
     group_column: str | None = None,
     fold_column: str | None = None,
+    time_column: str | None = None,
 ) -> Audit:
     """Audit the samples of a study, or a random part of many, for one target.
 
@@ -126,15 +125,18 @@ def make_audit(
         may name donors.
     fold_column : str, optional
         Column whose values that split holds out whole; unset: those of the groups.
+    time_column : str, optional
+        Column of times, which names no donors.
     """
     rows, metadata = _audited_rows(study), not_none(study.metadata)
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence, counts, data = presence_of(study, rows), study.table.counts[rows], study.config
     read = {name: read_column(metadata, name, ids) for name in metadata.columns}
     columns = [column for name, column in read.items() if name != target]
-    columns += _columns_of_reads(study.table.depths[rows], np.diff(presence.indptr))
+    columns.append(column_of_numbers(DEPTH_COLUMN, study.table.depths[rows]))
+    columns.append(column_of_numbers(RICHNESS, np.diff(presence.indptr)))
     alike = likeness_of(counts)
-    ignored = {*filter(None, (target, data.study_column, data.batch_column))}
+    ignored = {*filter(None, (target, data.study_column, data.batch_column, time_column))}
     candidates = find_donors([*read.values()], alike, ignored, read.get(data.study_column or ""))
     frame = pd.DataFrame([_description(column, alike, candidates) for column in columns])
     donors = tuple(donors.column.name for donors in candidates if not donors.is_ordered)
@@ -167,11 +169,6 @@ def make_audit(
 
 
 # --- figures -------------------------------------------------------------------------------------
-
-
-def _columns_of_reads(depths: Ints, richness: Ints) -> list[Column]:
-    """The depth and the richness of the samples as columns."""
-    return [column_of_numbers(DEPTH_COLUMN, depths), column_of_numbers(RICHNESS, richness)]
 
 
 def _judged(frame: pd.DataFrame, design: Design, columns: Sequence[Column]) -> pd.DataFrame:
@@ -231,13 +228,8 @@ class Design:
 
     @cached_property
     def truth(self) -> Floats:
-        """The target as numbers [N, 1] or indicators of classes [N, K], divided by `scale`."""
-        return scaled(indicators(self.goal, self.classes))
-
-    @cached_property
-    def scale(self) -> float:
-        """A divisor of the target."""
-        return scale_of(indicators(self.goal, self.classes))
+        """The target as numbers [N, 1] or indicators of classes [N, K]."""
+        return indicators(self.goal, self.classes)
 
     @cached_property
     def noticeable(self) -> float:
@@ -250,8 +242,7 @@ class Design:
 
     def score(self, predicted: Floats) -> Score:
         """Judge predictions [N, K] of the target."""
-        result = score(self.truth, predicted, self.units, self.tests)
-        return result._replace(value=result.value * self.scale)
+        return score(self.truth, predicted, self.units, self.tests)
 
     def measurements(self, column: Column) -> dict[str, float]:
         """Scores of a column on both splits, and how far it and the target decide each other."""
@@ -294,7 +285,7 @@ def _scores_of_microbes(
     and has not too many levels, else NaN.
     """
     told = [c for c in columns if c.is_number or 2 <= c.levels <= MOST_LEVELS]
-    truths = [design.truth, *(scaled(indicators(column)) for column in told)]
+    truths = [design.truth, *map(indicators, told)]
     ends = np.cumsum([truth.shape[1] for truth in truths])[:-1]
     predicted = predicted_by_microbes(presence, np.hstack(truths), design.random)
     target, *others = np.split(predicted, ends, axis=1)

@@ -38,7 +38,7 @@ LEAST_OF_LEVEL, LEAST_OF_COPY = 5, 8
 # A class needs this number of groups in folds, an audit `LEAST_LEAK_UNITS` groups to say that
 # nothing was seen.
 LEAST_GROUPS_OF_CLASS, LEAST_LEAK_UNITS = 3, 10
-# Trees read float32.
+# Larger numbers count as this one: trees read float32, and squares must not overflow.
 LARGEST_NUMBER = 1e30
 
 
@@ -49,9 +49,8 @@ def indicators(column: Column, classes: bool = False) -> Floats:
     """Numbers [N, 1], or indicators of levels [N, K]; missing values are the median, or 0."""
     if classes or not column.is_number:
         return np.asarray(column.codes[:, None] == np.arange(column.levels), np.float64)
-    # The mean of two large numbers is that of their halves, whose sum cannot overflow.
-    median = 2 * float(np.nanmedian(column.numbers / 2))
-    return np.nan_to_num(column.numbers, nan=median)[:, None]
+    numbers = np.clip(column.numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
+    return np.nan_to_num(numbers, nan=float(np.nanmedian(numbers)))[:, None]
 
 
 def predicted_by(column: Column, target: Floats, folds: Sequence[Fold]) -> Floats:
@@ -128,17 +127,6 @@ def score(truth: Floats, predicted: Floats, units: Ints, tests: int) -> Score:
     area = float(np.average(values, weights=sizes))
     gain, limit = 2 * area - 1, 2 * z * float(np.average(deviations, weights=sizes))
     return Score(area, gain, gain - limit)
-
-
-def scale_of(values: Floats) -> float:
-    """Return a divisor of numbers whose squares would overflow, else 1."""
-    largest = float(np.abs(values).max(initial=0))
-    return largest if largest > LARGEST_NUMBER else 1.0
-
-
-def scaled(values: Floats) -> Floats:
-    """Return numbers divided by `scale_of` them."""
-    return values / scale_of(values)
 
 
 # --- columns that cannot be told from the target -------------------------------------------------

@@ -34,11 +34,6 @@ def score_in_words(value: float, gain: float, classes: bool) -> str:
     return f"a mean error of {value:.3g} ({100 * gain:.0f} % less than guessing)"
 
 
-def _likeness(row: Any) -> str:
-    """The likeness of samples with the same value, next to others."""
-    return f"{row.same_value:.2f} and {row.other_values:.2f} of 1"
-
-
 def _sentence(row: Any, audit: Audit) -> str:
     """Return what follows from the figures of a column, or ''."""
     column, target = row.column, audit.target
@@ -55,12 +50,11 @@ def _sentence(row: Any, audit: Audit) -> str:
         if column in (DEPTH_COLUMN, RICHNESS):
             remedy = "the report compares the model with it"
         return f"{column} alone predicts {target} with {words}: {remedy}."
-    if row.remark in ("donors", "ordered"):
-        alike = f"Two samples with the same {column} are more alike than others ({_likeness(row)})"
-        if row.remark == "ordered":
-            return f"{alike}, and so are those of successive values: it is ordered, as a time is."
-        return f"{alike}: it may name donors."
-    return ""
+    alike = f"Two samples with the same {column} are more alike than others ("
+    alike += f"{row.same_value:.2f} and {row.other_values:.2f} of 1)"
+    if row.remark == "ordered":
+        return f"{alike}, and so are those of successive values: it is ordered, as a time is."
+    return f"{alike}: it may name donors." if row.remark == "donors" else ""
 
 
 def advice_of(audit: Audit) -> list[str]:
@@ -68,19 +62,22 @@ def advice_of(audit: Audit) -> list[str]:
     return [_sentence(row, audit) for row in audit.frame.itertuples()]
 
 
+def with_advice(audit: Audit) -> pd.DataFrame:
+    """One row per column of an audit, with its advice: what columns.tsv holds."""
+    return audit.frame.assign(advice=advice_of(audit))
+
+
 def warnings_of(audit: Audit) -> list[str]:
     """Return sentences on columns that these samples cannot tell from the target."""
-    pairs = zip(audit.frame["remark"], advice_of(audit), strict=True)
-    return [sentence for remark, sentence in pairs if remark == "same"]
+    return [_sentence(row, audit) for row in audit.frame.itertuples() if row.remark == "same"]
 
 
 def _absence(audit: Audit) -> list[str]:
     """Say that no column gives the target away, where one could have been seen, or that there are
     too few groups.
     """
-    limit, unit = max(audit.noticeable, LEAST_GAIN), "samples"
-    if audit.divided_by is not None:
-        unit = f"values of {audit.divided_by}"
+    limit = max(audit.noticeable, LEAST_GAIN)
+    unit = f"values of {audit.divided_by}" if audit.divided_by else "samples"
     smallest = f"that removes {100 * limit:.0f} % of the error of guessing"
     if audit.classes:
         smallest = f"with AUROC {0.5 + limit / 2:.2f}"
@@ -111,9 +108,8 @@ def _about_groups(audit: Audit) -> list[str]:
 
 def _notes(audit: Audit) -> list[str]:
     """Return sentences about all columns, and the microbes."""
-    notes, frame = list[str](), audit.frame
-    if audit.target is not None:
-        notes += _absence(audit)
+    frame = audit.frame
+    notes = _absence(audit) if audit.target is not None else []
     notes += _about_groups(audit)
     if audit.target is not None and math.isnan(audit.microbes.value):
         few = f"{LEAST_OF_LEVEL} samples and {LEAST_OF_LEVEL} of other classes"

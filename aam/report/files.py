@@ -16,7 +16,7 @@ from pathlib import Path
 from aam.engine.run import read_record
 from aam.files.atomic import write_text
 from aam.files.output_folder import DOME, PAGE, RUN
-from aam.report.audit import advice_of, warnings_of
+from aam.report.audit import warnings_of, with_advice
 from aam.report.charts import plain_lines, printable
 from aam.report.page import ReportData, all_warnings, page_data, page_html
 from aam.report.record import judged_samples, texts
@@ -101,8 +101,7 @@ def write_results(folder: Path, results: ReportData) -> None:
     for name, curve in results.learning_curves.items():
         targets[name]["learning_curve"] = curve.points.to_dict("records")
     for name, audit in results.audits.items():
-        frame = audit.frame.assign(advice=advice_of(audit))
-        targets[name]["audit"] = frame.to_dict("records")
+        targets[name]["audit"] = with_advice(audit).to_dict("records")
     tables = {}
     for table in results.tables:
         tables[table.title] = [dict(zip(table.header, row, strict=True)) for row in table.rows]

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.audit import _audited, columns_of, train_command
+from aam.api.audit import _audited, train_command
 from aam.config import AuditConfig
 from aam.predict.leaks import share_decided
-from aam.report.audit import audit_table, sentences_of, warnings_of
+from aam.report.audit import audit_table, sentences_of, warnings_of, with_advice
 from aam.report.files import summary_lines
 from aam.report.page import ReportData, report_html
 from tests.report.test_figures import classes
@@ -170,6 +170,30 @@ def test_absence_is_said_only_where_a_column_could_have_been_seen(samples, group
     assert ("would have been seen" in text) == audit.can_judge
 
 
+def test_a_column_of_times_names_no_donors():
+    table, metadata, _ = with_donors(10)
+    _, audit = audit_of(table, metadata, "status", time_column="host")
+    assert audit.donors == ()
+    assert audit.frame.set_index("column").loc["host", "remark"] != "donors"
+
+
+def test_without_a_target_the_largest_features_are_listed(tmp_path, caplog):
+    table, metadata, _ = study(10, samples=20)
+    table.T.to_csv(tmp_path / "t.tsv", sep="\t", index_label="#OTU ID")
+    metadata.to_csv(tmp_path / "m.tsv", sep="\t", index_label="sample-id")
+    with caplog.at_level("INFO", "aam"):
+        assert aam.run("audit", table=tmp_path / "t.tsv", metadata=tmp_path / "m.tsv") == 0
+    assert f"the largest of {FEATURES} features, by reads: OTU" in caplog.text
+
+
+def test_a_copy_of_the_target_predicts_it_without_an_error():
+    table, metadata, _ = study(14)
+    metadata["ph of the day"] = metadata["ph"]
+    row = frame_of(table, metadata, "ph").loc["ph of the day"]
+    assert (row["remark"], row["decides"]) == ("same", 1)
+    assert row["split"] < 0.3 * frame_of(table, metadata, "ph").loc["richness", "split"]
+
+
 def test_without_a_target_donors_are_found():
     table, metadata, _ = with_donors(10)
     frame = aam.audit(table, metadata, rarefy_depth=500).set_index("column")
@@ -247,7 +271,7 @@ def test_the_terminal_shows_ten_rows_without_ids(tmp_path, capfd):
     assert lines[-1].endswith("--rarefy-depth 500 --group-column host --output-dir run")
     written = pd.read_csv(output / "columns.tsv", sep="\t")
     assert written.columns[-1] == "advice"
-    assert len(written) == len(columns_of(audit_of(table, metadata, "status")[1]))
+    assert len(written) == len(with_advice(audit_of(table, metadata, "status")[1]))
 
 
 @pytest.mark.slow
