@@ -109,7 +109,7 @@ def training_step(task_name: str, network_name: str) -> tuple[Callable[..., Term
     def losses(network: torch.nn.Module, batch: PaddedBatch) -> Terms:
         return task.terms(network(batch).full(), batch)
 
-    return losses, network, dataclasses.replace(batch, sample_ids=(), copied=())
+    return losses, network, dataclasses.replace(batch, sample_ids=())
 
 
 def on_gpu(value: Any) -> Any:
