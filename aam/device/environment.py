@@ -394,6 +394,22 @@ NO_DEVICE = {
 }
 
 
+def wait_or_kill(child: subprocess.Popen[Any], seconds: float) -> int | None:
+    """Return the exit status of a child that leads a process group, None where it takes longer; end
+    what is left of the group.
+    """
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+        # One that waits for a broken device cannot be killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(KILL_SECONDS)
+
+
 def first_tensor(
     device: str, program: str = FIRST_TENSOR, seconds: float = FIRST_TENSOR_SECONDS
 ) -> str:
@@ -410,18 +426,11 @@ def first_tensor(
             stderr=errors,
             start_new_session=True,
         )
-        try:
-            status = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return f"took longer than {seconds:g} s"
-        finally:
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
-            # One that waits for a broken device cannot be killed.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(KILL_SECONDS)
+        status = wait_or_kill(child, seconds)
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
+    if status is None:
+        return f"took longer than {seconds:g} s"
     if status < 0:
         return f"ended with {signal.Signals(-status).name}"
     return (lines or [f"ended with status {status}"])[-1] if status else ""

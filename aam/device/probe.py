@@ -26,7 +26,6 @@ import torch
 
 import aam
 from aam.device.distributed import (
-    END_SECONDS,
     LAUNCHER,
     LOST,
     PR_SET_PDEATHSIG,
@@ -35,7 +34,7 @@ from aam.device.distributed import (
     end_rank,
     free_port,
 )
-from aam.device.environment import RANK_VARIABLES, container, driver_version
+from aam.device.environment import RANK_VARIABLES, container, driver_version, wait_or_kill
 from aam.device.platform import Facts, cached_verdict, choose_device, device_name
 from aam.errors import FINISHED, OUT_OF_MEMORY, InputError
 
@@ -340,16 +339,9 @@ def _run_child(
             env=environment,
             start_new_session=True,
         )
-    try:
-        status = child.wait(limit)
-    except subprocess.TimeoutExpired:
+    status = wait_or_kill(child, limit)
+    if status is None:
         return f"not done within {limit:g} s"
-    finally:
-        with contextlib.suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        # One that waits for a broken device cannot be killed.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(END_SECONDS)
     if status == -signal.SIGKILL:
         return "its process was killed (SIGKILL); memory may be full"
     if status == 0:
