@@ -321,7 +321,12 @@ class CapturedSteps:
         task, device, batch = self.task, self.task.device, window[0].data
         before = int(torch.cuda.memory_allocated(device))
         reset_peak(device)
-        outcome = self._eager(window)
+        try:
+            outcome = self._eager(window)
+        except torch.OutOfMemoryError:
+            samples = task.samples(batch) // self.world.size
+            problem = f"a step on {samples} samples does not fit into the device's memory"
+            raise InputError(f"--batch-size: {problem}; lower it, or pass auto") from None
         sizes = [before, peak_memory(device), -memory_limit(device, MOST_MEMORY)]
         # The rank with the least room decides for all.
         agreed = self.world.largest_values(torch.tensor(sizes, dtype=torch.int64))

@@ -75,6 +75,19 @@ def test_accumulated_batches_are_not_captured(steps):
     assert not sizes["replayed"]
 
 
+def test_a_first_step_without_memory_is_a_batch_size_that_does_not_fit(monkeypatch):
+    stand_in(monkeypatch)
+    made = CapturedSteps(setup_of(Shaped()))
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(made.task, "losses", fail)
+    expected = "--batch-size: a step on 1 samples does not fit .* lower it, or pass auto"
+    with pytest.raises(InputError, match=expected):
+        made.take([MicroBatch(torch.ones(1, 3), 0)])
+
+
 # --- real steps, with the stand-in for graphs ----------------------------------------------------
 
 
