@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_array, csr_matrix
 
 from aam.errors import refuse, short, shown
@@ -42,6 +43,16 @@ def warn_of_single_samples(metadata: Metadata, group: str, ids: Ids) -> None:
     if number := metadata.values(group, ids).count(None):
         text = "warning: %s: %d of %d samples have no value in --group-column %s; each counts as a "
         log.warning(text + "group of its own", metadata.source, number, len(ids), group)
+
+
+def list_groups_of_batches(metadata: Metadata, group: str, batch: str, ids: Ids) -> None:
+    """Log the number of groups in several batches: no arithmetic tells whether these are one."""
+    values = {name: metadata.values(name, ids) for name in (group, batch)}
+    batches = pd.DataFrame(values, dtype=object).groupby(group)[batch].nunique()
+    if group != batch and (number := int((batches > 1).sum())):
+        text = "%s: %d values of %r occur in several values of %r, and each counts as one group; "
+        text += "if they were numbered anew, write both into one column"
+        log.info(text, metadata.source, number, group, batch)
 
 
 def nearest_samples(presence: csr_array | csr_matrix) -> Ints:

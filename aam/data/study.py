@@ -567,6 +567,8 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
     checks.warn_of_two_numbers(metadata, {*columns.targets} - {*names}, ids)
     if (group := study.config.group_column) is not None:
         checks.warn_of_single_samples(metadata, group, ids)
+        if study.config.batch_column is not None:
+            checks.list_groups_of_batches(metadata, group, study.config.batch_column, ids)
     for name in names:
         for label, number in lost_classes(metadata, name, samples, ids).items():
             text = "warning: no sample of %s %r is left: all %d lack other metadata"

@@ -50,6 +50,16 @@ def test_two_numbers_are_rather_classes(caplog, values, says):
     assert len(caplog.records) == bool(says)
 
 
+@pytest.mark.parametrize(("centres", "number"), [("a a b b", 2), ("a b a a", 1), ("a b a b", 0)])
+def test_groups_of_several_batches_are_counted(caplog, centres, number):
+    metadata = metadata_of(child=[1, 2, 1, 2], centre=centres.split())
+    with caplog.at_level("INFO", "aam"):
+        checks.list_groups_of_batches(metadata, "child", "centre", metadata.ids)
+    said = f"{number} values of 'child' occur in several values of 'centre'" * bool(number)
+    assert said in caplog.text
+    assert len(caplog.records) == bool(number)
+
+
 # --- metadata inside a table --------------------------------------------------------------------
 
 COUNTS = np.random.default_rng(4).poisson(30, (40, 30)) * (
