@@ -184,7 +184,8 @@ def described(metadata: Metadata, names: Ids, classes: Ids, ids: Ids, groups: Id
         if name not in classes:
             numbers = pd.Series(metadata.numbers(name, ids)).dropna()
             text = f"{len(numbers)} numbers from {numbers.min():g} to {numbers.max():g}"
-            sentences.append(f"{where}: {text}, median {numbers.median():g}")
+            text += f", median {numbers.median():g}, {numbers.nunique()} different values"
+            sentences.append(f"{where}: {text}")
             continue
         frame = pd.DataFrame({"class": metadata.values(name, ids), "group": groups})
         counts = frame.groupby("class")["group"].agg(["size", "nunique"])

@@ -138,7 +138,7 @@ def test_values_are_shown_with_samples_and_groups():
     assert described(metadata, ("birth", "age"), ("birth",), ids, groups) == [
         "metadata: 'birth': 3 classes, samples of groups: 'vaginal' 4 of 3, 'Vaginal' 1 of 1, "
         "'unknown' 1 of 1",
-        "metadata: 'age': 6 numbers from -9 to 7, median 4.5",
+        "metadata: 'age': 6 numbers from -9 to 7, median 4.5, 6 different values",
     ]
     many = metadata_of(x=[f"c{row:02d}" for row in range(40)] * 2)
     (listed,) = described(many, ("x",), ("x",), many.ids, many.ids)
