@@ -1,9 +1,9 @@
 """The batch that the loader makes of samples, and the padded batch that a network reads.
 
 Legend for shapes everywhere: B samples, S ASVs per sample, U unique ASVs, L nucleotides, D width,
-K class targets, C categorical columns, N numeric covariates. With several ranks, all_B and all_U
-are the samples and unique ASVs of all of them. A padded batch has T slots of ASVs in all samples
-and M masked copies of ASVs.
+K class targets, C categorical columns, N numeric covariates. With several ranks, U are the unique
+ASVs that this rank encodes; all_B and all_U are the samples and unique ASVs of all ranks. A padded
+batch has T slots of ASVs in all samples and M masked copies of ASVs.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ class Ranks:
     ----------
     rank : int
         This one.
-    samples : tuple of int
-        Samples of each rank, one rank after the other; empty with a single rank.
-    rows, slots, tokens : tuple of int
-        Of a padded batch: samples of each rank with dummies, its slots of ASVs, and the rows of its
-        tokens.
+    samples, asvs : tuple of int
+        Samples of each rank and the distinct ASVs that it encodes, one rank after the other; empty
+        with a single rank.
+    rows, slots : tuple of int
+        Of a padded batch, whose `asvs` count dummies: samples of each rank with dummies, and its
+        slots of ASVs.
     """
 
     rank: int = 0
     samples: tuple[int, ...] = ()
+    asvs: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
     slots: tuple[int, ...] = ()
-    tokens: tuple[int, ...] = ()
 
     @property
     def rank_samples(self) -> slice:
@@ -61,6 +62,11 @@ class Ranks:
         """The samples of this rank among those of all, dummies counted."""
         return _stretch(self.rows, self.rank)
 
+    @property
+    def rank_asvs(self) -> slice:
+        """The ASVs that this rank encodes among those of all."""
+        return _stretch(self.asvs, self.rank)
+
 
 def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
     return slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if sizes else slice(None)
@@ -69,27 +75,6 @@ def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
 def _round_up(number: Any, step: int) -> int:
     """Return the next multiple of `step`."""
     return int(-(-number // step)) * step
-
-
-class Share(NamedTuple):
-    """The part of a batch that one of several ranks holds, as far as all lay it out alike.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        ASVs of each sample, in descending order.
-    asvs : int
-        Distinct ASVs.
-    shortest : int
-        Nucleotides of the shortest ASV.
-    key : int64 [owned]
-        The `asv_keys` of the ASVs whose masked copies it reads.
-    """
-
-    sizes: tuple[int, ...]
-    asvs: int
-    shortest: int
-    key: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +94,12 @@ class AnyBatch:
         Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
     reference : float32 [B, E], optional
         Numbers of each sample on the reference of a plugin (`aam.data.study`).
-    column : int64 [U], optional
+    column : int64 [all_U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand.
     pairs : float64 [1], optional
         With several ranks: pairs of a sample of this rank and another one, each counted half.
     has_short_asvs : bool
-        Whether a row of `tokens` may be shorter than L.
+        Whether a row of `tokens` of any rank may be shorter than L.
     sample_ids : tuple of str
     ranks : Ranks
         How the samples are divided among several ranks.
@@ -127,7 +112,7 @@ class AnyBatch:
     covariate: Float[Tensor, "B N"] | None = None
     weight: Float[Tensor, " B"] | None = None
     reference: Float[Tensor, "B E"] | None = None
-    column: Int64[Tensor, " U"] | None = None
+    column: Int64[Tensor, " all_U"] | None = None
     pairs: Float[Tensor, " 1"] | None = None
     has_short_asvs: bool = False
     sample_ids: tuple[str, ...] = ()
@@ -233,29 +218,26 @@ class Batch(AnyBatch):
     Attributes
     ----------
     tokens : uint8 [U, L]
-        The distinct ASVs, padded to the longest of them; with several ranks those of the samples of
-        this one.
+        The distinct ASVs that this rank encodes, padded to the longest of all.
     asv : int64 [B, S]
-        Which of the distinct ASVs each ASV of each sample is; 0 where `counts` is 0.
+        Which of the distinct ASVs of all ranks each ASV of each sample is; 0 where `counts` is
+        0.
     counts : float32 [B, S]
         Rarefied reads; 0 is padding.
-    key : int64 [U], optional
+    key : int64 [all_U], optional
         The `asv_keys` of the distinct ASVs.
-    owned : bool [U], optional
-        Distinct ASVs whose masked copies this rank reads; None where no other rank holds one.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
-    shares : tuple of Share
-        Those of several ranks.
+    rank_sizes : tuple of tuples of int
+        The same of each of several ranks.
     """
 
     tokens: UInt8[Tensor, "U L"]
     asv: Int64[Tensor, "B S"]
     counts: Float[Tensor, "B S"]
-    key: Int64[Tensor, " U"] | None = None
-    owned: Bool[Tensor, " U"] | None = None
+    key: Int64[Tensor, " all_U"] | None = None
     sizes: tuple[int, ...] = ()
-    shares: tuple[Share, ...] = ()
+    rank_sizes: tuple[tuple[int, ...], ...] = ()
 
 
 # --- the padded batch ----------------------------------------------------------------------------
@@ -285,7 +267,7 @@ class Masks:
     Attributes
     ----------
     rows : int64 [M]
-        ASVs of the batch that have a masked copy.
+        Rows of the tokens that have a masked copy.
     tokens : uint8 [M, L]
         The masked copies; L is 0 where none are wanted.
     where : bool [M, L]
@@ -293,7 +275,7 @@ class Masks:
     counts : bool [B, S], optional
         Slots whose count is withheld.
     copies : tuple of int
-        Masked copies of each of several ranks.
+        Masked copies of each rank.
     """
 
     rows: Int64[Tensor, " M"]
@@ -350,7 +332,8 @@ class PaddedBatch(AnyBatch):
     tokens : uint8 [U + M, L]
         The distinct ASVs of this rank, then the masked copies.
     asv, row : int64 [T]
-        Which of the distinct ASVs each slot is, and which of the samples it belongs to.
+        Which of the distinct ASVs of all ranks each slot is, and which of the samples of this one
+        it belongs to.
     counts : float32 [T]
         Rarefied reads; 0 is padding.
     hidden : bool [T], optional
@@ -466,35 +449,43 @@ def pad_batch(
     batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
 ) -> PaddedBatch:
     """Lay out a batch: in constant capacities where they are given and the share of each rank fits,
-    else exactly.
+    else exactly, where all ranks have as many ASVs as the one with the most.
     """
-    needs = _needs(batch, masks)
-    bucket = None if capacities is None else capacities.common_bucket(needs)
-    if capacities is None or bucket is None:
-        bins, length = exact_bins(batch.sizes), batch.tokens.shape[1]
+    sizes, asvs = batch.rank_sizes or (batch.sizes,), batch.ranks.asvs or (len(batch.tokens),)
+    copies = (0,) * len(asvs) if masks is None else masks.copies or (len(masks.rows),)
+    needs = list(zip(sizes, asvs, copies, strict=True))
+    constant = None if capacities is None else capacities.common_bucket(needs)
+    bucket = constant or (max(asvs), max(copies))
+    if capacities is None or constant is None:
+        layouts, length = [exact_bins(of_rank) for of_rank in sizes], batch.tokens.shape[1]
     else:
-        bins, length = capacities.bins, capacities.length
+        layouts, length = [capacities.bins] * len(sizes), capacities.length
+    bins = layouts[batch.ranks.rank]
     slots = slot_places(bins, batch.counts)
     counts = slots.flat(batch.counts, 0.0)
     # A dummy sample has one read.
     counts[slots.starts] = 1.0
     hidden = None if masks is None else masks.counts
     tokens, bases = _tokens(batch, masks, bucket, length)
-    ranks, dummies = _padded_ranks(batch.ranks, needs, bins, bucket), len(slots.starts)
-    dummy_asvs = 0 if bucket is None else bucket[0] - len(batch.tokens)
+    ranks, dummies = batch.ranks, len(slots.starts)
+    if ranks.samples:
+        rows = tuple(sum(samples for samples, _ in layout) for layout in layouts)
+        places = tuple(map(slot_count, layouts))
+        ranks = replace(ranks, rows=rows, slots=places, asvs=(bucket[0],) * len(asvs))
+    asv, column = _padded_asvs(batch, asvs, bucket[0])
     return PaddedBatch(
         tokens=tokens,
-        asv=slots.flat(batch.asv, 0.0),
+        asv=slots.flat(asv, 0.0),
         row=slots.sample,
         counts=counts,
         hidden=None if hidden is None else slots.flat(hidden, 0.0),
         bases=bases,
         distance=_padded_distance(batch.distance, ranks, dummies),
-        column=_with_dummies(batch.column, dummy_asvs, 0.0),
+        column=column,
         pairs=batch.pairs,
         bins=bins,
-        is_constant=bucket is not None,
-        has_short_asvs=batch.has_short_asvs if bucket is None else _has_short(batch, tokens),
+        is_constant=constant is not None,
+        has_short_asvs=batch.has_short_asvs or batch.tokens.shape[1] < length,
         ranks=ranks,
         sample_ids=batch.sample_ids,
         **{
@@ -504,32 +495,14 @@ def pad_batch(
     )
 
 
-def _needs(batch: Batch, masks: Masks | None) -> list[Needs]:
-    """Return what the share of each rank needs."""
-    if not batch.shares:
-        return [(batch.sizes, len(batch.tokens), 0 if masks is None else len(masks.rows))]
-    copies = (masks.copies if masks is not None else ()) or (0,) * len(batch.shares)
-    pairs = zip(batch.shares, copies, strict=True)
-    return [(share.sizes, share.asvs, number) for share, number in pairs]
-
-
-def _padded_ranks(
-    ranks: Ranks, needs: Sequence[Needs], bins: Bins, bucket: tuple[int, int] | None
-) -> Ranks:
-    """Return the division of a batch among ranks with the sizes of its layout."""
-    if not ranks.samples:
-        return ranks
-    layouts = [exact_bins(sizes) if bucket is None else bins for sizes, *_ in needs]
-    rows = tuple(sum(samples for samples, _ in layout) for layout in layouts)
-    tokens = tuple(sum(bucket or (asvs, copies)) for _, asvs, copies in needs)
-    return replace(ranks, rows=rows, slots=tuple(map(slot_count, layouts)), tokens=tokens)
-
-
-def _has_short(batch: Batch, tokens: Tensor) -> bool:
-    """Return whether a row of constant length may be shorter, on any rank."""
-    if batch.shares:
-        return any(share.shortest < tokens.shape[1] for share in batch.shares)
-    return bool((tokens == 0).any())
+def _padded_asvs(batch: Batch, asvs: Sequence[int], capacity: int) -> tuple[Tensor, Tensor | None]:
+    """Return `asv` and `column` with the dummies of each rank among the distinct ASVs."""
+    ends = ((rank * capacity, rank * capacity + n) for rank, n in enumerate(asvs))
+    place = torch.cat([torch.arange(*end, device=batch.asv.device) for end in ends])
+    column = batch.column
+    if column is not None:
+        column = column.new_zeros(len(asvs) * capacity).index_put((place,), column)
+    return place[batch.asv], column
 
 
 def _padded_distance(distance: Tensor | None, ranks: Ranks, dummies: int) -> Tensor | None:
@@ -548,22 +521,18 @@ def _padded_distance(distance: Tensor | None, ranks: Ranks, dummies: int) -> Ten
 
 
 def _tokens(
-    batch: Batch, masks: Masks | None, bucket: tuple[int, int] | None, length: int
+    batch: Batch, masks: Masks | None, bucket: tuple[int, int], length: int
 ) -> tuple[Tensor, Tensor | None]:
     """Return the distinct ASVs with their masked copies, and the masked bases."""
     tokens, copied, bases = batch.tokens, batch.tokens[:0], None
+    (asvs, copies), padding = bucket, length - tokens.shape[1]
     if masks is not None and masks.tokens.shape[1]:
         copied = masks.tokens
         bases = (tokens[masks.rows].long() - 1).masked_fill(~masks.where, IGNORED)
-    if bucket is None:
-        return torch.cat([tokens, copied]), bases
-    asvs, copies = bucket
-    padding = length - tokens.shape[1]
-    wide = torch.ones(asvs + (0 if bases is None else copies), length, dtype=torch.uint8)
+        bases = torch.nn.functional.pad(bases, (0, padding, 0, copies - len(bases)), value=IGNORED)
+    wide = tokens.new_ones(asvs + (0 if bases is None else copies), length)
     wide[: len(tokens)] = torch.nn.functional.pad(tokens, (0, padding))
     wide[asvs : asvs + len(copied)] = torch.nn.functional.pad(copied, (0, padding))
-    if bases is not None:
-        bases = torch.nn.functional.pad(bases, (0, padding, 0, copies - len(bases)), value=IGNORED)
     return wide, bases
 
 

@@ -27,7 +27,6 @@ from aam.data.batch import (
     BatchBytes,
     Capacities,
     Ranks,
-    Share,
     fit_capacities,
 )
 from aam.data.rarefaction import RarefiedRow, matrix_of, rarefied_rows
@@ -39,7 +38,7 @@ from aam.device.rng import generator, next_generator
 from aam.diversity.distances import TreeOnDevice, batch_unifrac
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import KILLED, WARNINGS, InputError, RunError
-from aam.typing import Bools, Integers, Rows
+from aam.typing import Integers, Rows
 
 # --- batches of samples ---------------------------------------------------------------------------
 
@@ -125,10 +124,15 @@ def collate(
         Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks.
     """
     rows, read, full = _sorted_by_size(study, parts, rarefied)
-    ranks = Ranks(rank, tuple(map(len, parts))) if len(parts) > 1 else Ranks()
-    rank_rows, samples = rows[ranks.rank_samples], read[ranks.rank_samples]
-    columns = np.unique(np.concatenate([columns for columns, _ in samples]))
+    columns = np.unique(np.concatenate([columns for columns, _ in read]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
+    ranks = Ranks()
+    if len(parts) > 1:
+        # Each rank encodes as many ASVs of each length.
+        shares = [columns[first :: len(parts)] for first in range(len(parts))]
+        ranks = Ranks(rank, tuple(map(len, parts)), tuple(map(len, shares)))
+        columns = np.concatenate(shares)
+    rank_rows, samples = rows[ranks.rank_samples], read[ranks.rank_samples]
     asv, counts = _slot_arrays(columns, samples)
     columns_by_sample = [columns for columns, _ in samples]
     distance = None
@@ -144,69 +148,46 @@ def collate(
         sizes=tuple(map(len, columns_by_sample)),
         sample_ids=tuple(study.table.sample_ids[row] for row in rank_rows),
         ranks=ranks,
-        **_token_fields(study, columns, collation.tokens),
-        **(_shared_fields(study, read, columns, ranks, distance) if ranks.samples else {}),
+        **_token_fields(study, columns, ranks.rank_asvs, collation.tokens),
+        **(_shared_fields(read, ranks, distance) if ranks.samples else {}),
         **_labels(study, rank_rows, epoch, collation.covariate_dropout),
     )
 
 
-def _token_fields(study: Study, columns: Integers, with_tokens: bool) -> dict[str, Any]:
-    """Return the tokens of ASVs and their keys; tokens are cut to the longest ASV, and to nothing
-    without `with_tokens`.
+def _token_fields(
+    study: Study, columns: Integers, selected: slice, with_tokens: bool
+) -> dict[str, Any]:
+    """Return the tokens of the ASVs at `selected` and the keys of all; tokens are cut to the
+    longest of all, and to nothing without `with_tokens`.
     """
     tokens = study.tokens[torch.from_numpy(columns.astype(np.int64))]
     if not with_tokens:
-        return {"tokens": tokens[:, :0]}
+        return {"tokens": tokens[selected, :0]}
     lengths = study.lengths[columns]
     longest = int(lengths.max())
     return {
-        "tokens": tokens[:, :longest],
+        "tokens": tokens[selected, :longest],
         "key": asv_keys(tokens),
         "has_short_asvs": bool((lengths < longest).any()),
     }
 
 
 def _shared_fields(
-    study: Study,
-    read: Sequence[RarefiedRow],
-    columns: Integers,
-    ranks: Ranks,
-    distance: torch.Tensor | None,
+    read: Sequence[RarefiedRow], ranks: Ranks, distance: torch.Tensor | None
 ) -> dict[str, Any]:
     """Return what several ranks agree on in a batch: each computes it from the reads of all."""
-    ends = np.cumsum(ranks.samples)[:-1].tolist()
-    reads = [part.tolist() for part in np.split(np.arange(len(read)), ends)]
-    sizes = [tuple(len(read[row][0]) for row in rows) for rows in reads]
-    asvs = [np.unique(np.concatenate([read[row][0] for row in rows])) for rows in reads]
-    owned, shares = owned_asvs(asvs), []
-    for size, part, is_owned in zip(sizes, asvs, owned, strict=True):
-        key = asv_keys(study.tokens[torch.from_numpy(part[is_owned].astype(np.int64))])
-        shares.append(Share(size, len(part), int(study.lengths[part].min()), key))
-    place = np.searchsorted(asvs[ranks.rank], columns)
+    sizes = tuple(len(columns) for columns, _ in read)
+    ends = itertools.accumulate(ranks.samples)
     own, number = ranks.samples[ranks.rank], sum(ranks.samples)
     pairs = torch.tensor([own * (number - 1) / 2], dtype=torch.float64)
     if distance is not None:
-        pairs = _half_pairs(distance, sum(ranks.samples[: ranks.rank]))
+        pairs = _half_pairs(distance, ranks.rank_samples.start)
     return {
-        "shares": tuple(shares),
-        "owned": torch.from_numpy(owned[ranks.rank][place]),
+        "rank_sizes": tuple(
+            sizes[end - samples : end] for end, samples in zip(ends, ranks.samples, strict=True)
+        ),
         "pairs": pairs,
     }
-
-
-def owned_asvs(asvs: Sequence[Integers]) -> list[Bools]:
-    """Return which of the ASVs of each rank it owns: an ASV of several ranks has one owner, which
-    reads its masked copy.
-
-    `asvs` are the columns of the table that each rank holds, each once.
-    """
-    columns = np.concatenate(asvs)
-    order = np.argsort(columns, kind="stable")
-    distinct, first, holders = np.unique(columns[order], return_index=True, return_counts=True)
-    owned = np.zeros(len(columns), bool)
-    # The holders of an ASV stand next to each other; its column chooses one, so that ranks share.
-    owned[order[first + distinct % holders]] = True
-    return np.split(owned, np.cumsum([len(part) for part in asvs])[:-1])
 
 
 def _half_pairs(distance: torch.Tensor, first: int) -> torch.Tensor:
@@ -425,13 +406,15 @@ class Loader:
         """
         study, sizes, asvs, epoch = self.study, list[list[int]](), list[int](), 0
         while len(sizes) < FITTED_BATCHES:
-            batches = self.order(epoch)
-            if self.world.size > 1:
-                batches = [part for rows in batches for part in self.parts(rows)]
-            for rows in batches[: FITTED_BATCHES - len(sizes)]:
-                read = [row[0] for row in rows_read(study, rows, epoch, self.collation.shallow)]
-                sizes.append(sorted(map(len, read), reverse=True))
-                asvs.append(len(np.unique(np.concatenate(read))))
+            missing = -(-(FITTED_BATCHES - len(sizes)) // self.world.size)
+            for rows in self.order(epoch)[:missing]:
+                read = [
+                    [row[0] for row in rows_read(study, part, epoch, self.collation.shallow)]
+                    for part in self.parts(rows)
+                ]
+                sizes += (sorted(map(len, part), reverse=True) for part in read)
+                distinct = np.unique(np.concatenate([*itertools.chain(*read)]))
+                asvs.append(-(-len(distinct) // len(read)))
             epoch += 1
         return fit_capacities(sizes, asvs, self.batch_size, study.longest, masked)
 
@@ -440,6 +423,8 @@ class Loader:
         equally many ASVs.
         """
         ranks = self.world.size
+        if ranks == 1:
+            return [rows]
         sizes = [(len(rows) + rank) // ranks for rank in range(ranks)][::-1]
         parts: list[list[int]] = [[] for _ in range(ranks)]
         loads = np.zeros(ranks)
@@ -484,8 +469,7 @@ class Loader:
         Each rank draws the samples of all: a draw depends on seed, epoch and sample alone, so no
         rank asks another one.
         """
-        parts = [rows] if self.world.size == 1 else self.parts(rows)
-        shallow = self.collation.shallow
+        parts, shallow = self.parts(rows), self.collation.shallow
         reads = [rarefied_rows(self.study, part, epoch, shallow) for part in parts]
         return collate(self.study, parts, reads, epoch, self.collation, self.world.rank)
 

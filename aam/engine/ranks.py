@@ -1,15 +1,18 @@
-"""A step that several ranks take together: each encodes its own samples, and they exchange twice.
+"""A step that several ranks take together, in parts between which they exchange.
 
-The vectors of all ranks are gathered once, before the losses, and the gradients are added up once,
-in one buffer. Between lie three parts that need no other rank: forward pass, losses with backward
-pass, optimizer. Gradients need no other exchange (`Task.joint_losses`).
+Each rank encodes its share of the distinct ASVs, and the vectors of all are gathered. Then it
+encodes its own samples, and their vectors are gathered. After losses and backward pass the
+gradients of ASV vectors are added up, each rank continues the backward pass of its ASVs, and the
+gradients of weights are added up in one buffer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +31,8 @@ from aam.engine.step import (
     total_loss,
     window_counts,
 )
-from aam.engine.task import Encoded, Task
+from aam.engine.task import Encoded, Task, Terms
 from aam.options import not_none
-
-# Parts of a step of several ranks: forward pass, losses, optimizer.
-RANK_PARTS = 3
 
 # Bytes at which a tensor starts in a message, and numbers at which one starts among gradients.
 ALIGNMENT, ALIGNED_NUMBERS = 16, 4
@@ -43,24 +43,21 @@ class Message:
 
     Parameters
     ----------
-    tensors : mapping of str to tensor [n, ...]
-        Those of this rank, which `write` sends; all ranks have the same names.
-    lengths : mapping of str to tuple of int
-        The length n of each tensor on each rank.
+    encoded : Encoded
+        What this rank sends first, of which `write` then sends the like; all ranks have the same
+        names.
     world : World
     """
 
-    def __init__(
-        self, tensors: Mapping[str, Tensor], lengths: Mapping[str, tuple[int, ...]], world: World
-    ) -> None:
-        self.world, self.lengths = world, lengths
+    def __init__(self, encoded: Encoded, world: World) -> None:
+        self.world, self.lengths = world, encoded.lengths
         self.places: dict[str, tuple[int, torch.dtype, torch.Size]] = {}
         size = 0
-        for name, value in tensors.items():
+        for name, value in encoded.message.items():
             self.places[name] = size, value.dtype, value.shape[1:]
-            needed = max(lengths[name]) * value.shape[1:].numel() * value.itemsize
+            needed = max(self.lengths[name]) * value.shape[1:].numel() * value.itemsize
             size += -(-needed // ALIGNMENT) * ALIGNMENT
-        device = next(iter(tensors.values())).device
+        device = next((value.device for value in encoded.message.values()), None)
         self.every = torch.zeros(world.size, size, dtype=torch.uint8, device=device)
         self.own = torch.zeros(size, dtype=torch.uint8, device=device)
 
@@ -73,7 +70,8 @@ class Message:
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the tensors of this rank."""
         views = [self._view(self.own, name, self.world.rank) for name in tensors]
-        torch._foreach_copy_(views, [value.detach() for value in tensors.values()])
+        if views:
+            torch._foreach_copy_(views, [value.detach() for value in tensors.values()])
 
     def gather(self) -> None:
         """Exchange with all ranks."""
@@ -144,7 +142,8 @@ class RankSteps:
     setup : StepSetup
         Its task `shares_vectors`.
     messages : dict
-        Those of batches of constant shape: a captured step reads and writes these very tensors.
+        Those of batches of constant shape, by it and their names: a captured step reads and writes
+        these very tensors.
     """
 
     setup: StepSetup
@@ -162,42 +161,95 @@ class RankSteps:
 
         The gradients of ranks are added up, so the loss of each is its share of the sum.
         """
-        network, task, optimizer, scaler, world, max_grad_norm = self.setup
+        _, task, optimizer, scaler, world, max_grad_norm = self.setup
         optimizer.zero_grad(set_to_none=True)
         counts, gradients = window_counts(task, window), self.gradients
         terms, losses = [], []
         for micro in window:
-            with stage("forward"):
-                encoded = task.encode(network, micro.data)
-                message = self._message(task.shape(micro.data), encoded, counts, world)
-            yield message.gather
-            with stage("losses"):
-                gathered = message.read()
-                totals = _total_counts(gathered.pop("counts"), task)
-                terms.append(task.joint_losses(network, micro.data, encoded, gathered))
-                loss = total_loss(terms[-1], task.loss_weights, totals)
-            with stage("backward"):
-                scaler.scale(loss).backward()
-            losses.append(loss.detach())
+            outcome = yield from self._loss_parts(micro.data, counts)
+            terms.append(outcome[0])
+            losses.append(outcome[1])
         gradients.collect(nonfinite_flag(losses))
         yield lambda: world.add_up(gradients.values)
         failed = optimizer_step(task, optimizer, scaler, gradients.nonfinite, max_grad_norm)
         # The next step writes over the buffer.
         return StepOutcome(sum_terms(terms), failed, gradients.values[-1].clone())
 
-    def _message(
-        self, shape: Hashable | None, encoded: Encoded, counts: Tensor | None, world: World
-    ) -> Message:
-        """Return the message of a batch, written."""
-        if counts is None:
-            raise ValueError("a task that shares vectors counts its losses")
-        tensors = {"counts": counts, **encoded.message}
-        lengths = {"counts": (len(counts),) * world.size, **encoded.lengths}
-        message = self.messages.get(shape) or Message(tensors, lengths, world)
+    def _loss_parts(
+        self, batch: Any, counts: Tensor | None
+    ) -> Generator[Callable[[], None], None, tuple[Terms, Tensor]]:
+        """Run a batch forward and backward in parts; return its losses and their sum."""
+        network, task, _, scaler, world, _ = self.setup
+        with stage("forward"):
+            encoded = task.encode(network, batch)
+            message = self._message(batch, _with_counts(encoded, counts, world))
+        yield message.gather
+        with stage("forward"):
+            gathered = message.read()
+            totals = _total_counts(gathered.pop("counts"), task)
+            shared = _leaves(encoded.outputs, gathered)
+            compared = task.compare(network, batch, shared)
+            message = self._message(batch, compared)
+        if compared.message:
+            yield message.gather
+        with stage("losses"):
+            terms = task.joint_losses(network, batch, compared.outputs, message.read())
+            loss = total_loss(terms, task.loss_weights, totals)
+        with stage("backward"):
+            scaler.scale(loss).backward()
+            gradients = {
+                name: _summable(leaf.grad) for name, leaf in shared.items() if leaf.grad is not None
+            }
+        for name in encoded.message:
+            if name in gradients:
+                yield partial(world.add_up, gradients[name])
+        with stage("backward"):
+            _continue_backward(encoded, gradients, world.rank)
+        return terms, loss.detach()
+
+    def _message(self, batch: Any, encoded: Encoded) -> Message:
+        """Return the message of a part of a batch, written."""
+        shape = self.setup.task.shape(batch)
+        key = shape, *encoded.message
+        message = self.messages.get(key) or Message(encoded, self.setup.world)
         if shape is not None:
-            self.messages[shape] = message
-        message.write(tensors)
+            self.messages[key] = message
+        message.write(encoded.message)
         return message
+
+
+def _with_counts(encoded: Encoded, counts: Tensor | None, world: World) -> Encoded:
+    """Return what is sent first, with the counts of losses."""
+    if counts is None:
+        raise ValueError("a task that shares vectors counts its losses")
+    tensors = {"counts": counts, **encoded.message}
+    return Encoded(None, tensors, {"counts": (len(counts),) * world.size, **encoded.lengths})
+
+
+def _leaves(own: Mapping[str, Tensor], gathered: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors as leaves, at which the backward pass stops; those of all ranks where they
+    were gathered.
+    """
+    return {
+        name: gathered.get(name, value).detach().requires_grad_(value.requires_grad)
+        for name, value in own.items()
+    }
+
+
+def _summable(gradient: Tensor) -> Tensor:
+    """Return a gradient as ranks add it up: in float32 at least."""
+    return gradient.to(torch.promote_types(gradient.dtype, torch.float32)).contiguous()
+
+
+def _continue_backward(encoded: Encoded, gradients: dict[str, Tensor], rank: int) -> None:
+    """Run the backward pass of the first part of a step, from the gradients of its tensors; those
+    of a message are of all ranks.
+    """
+    for name in gradients.keys() & encoded.lengths.keys():
+        gradients[name] = gradients[name].split(encoded.lengths[name])[rank]
+    tensors = [encoded.outputs[name] for name in gradients]
+    pairs = zip(gradients.values(), tensors, strict=True)
+    torch.autograd.backward(tensors, [gradient.to(tensor.dtype) for gradient, tensor in pairs])
 
 
 def _total_counts(counts: Tensor, task: Task) -> dict[str, Tensor]:
@@ -210,7 +262,31 @@ def gather_vectors(encoded: Encoded, world: World) -> dict[str, Tensor]:
     """Return the tensors of all ranks outside a step; every rank must call it."""
     if not encoded.message:
         return {}
-    message = Message(encoded.message, encoded.lengths, world)
+    message = Message(encoded, world)
     message.write(encoded.message)
     message.gather()
     return message.read()
+
+
+class _Join(torch.autograd.Function):
+    """Gathers vectors from all ranks; adds up their gradients."""
+
+    @staticmethod
+    def forward(context: Any, lengths: tuple[int, ...], world: World, own: Tensor) -> Tensor:
+        """Return the vectors of all ranks."""
+        context.lengths, context.world = lengths, world
+        return gather_vectors(Encoded(None, {"own": own}, {"own": lengths}), world)["own"]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[None, None, Tensor]:
+        """Return the gradient of the vectors of this rank."""
+        total = context.world.all_reduce_sum(_summable(gradients[0]))
+        return None, None, total.split(context.lengths)[context.world.rank].to(gradients[0].dtype)
+
+
+def join_vectors(lengths: tuple[int, ...], world: World, own: Tensor) -> Tensor:
+    """Return the vectors of all ranks, through which gradients flow; `lengths` are those of each
+    rank.
+    """
+    joined: Tensor = _Join.apply(lengths, world, own)  # type: ignore[no-untyped-call]
+    return joined

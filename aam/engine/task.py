@@ -20,7 +20,7 @@ Metrics = dict[str, float]
 
 
 class Encoded(NamedTuple):
-    """A batch after the forward pass, and what the losses of other ranks need of it.
+    """A batch after a part of the forward pass, and what other ranks need of it.
 
     Attributes
     ----------
@@ -65,8 +65,8 @@ class Task:
         Whether, with several ranks, each rank trains parameters of its own and waits for no other
         rank in a step; `gather` brings them together.
     shares_vectors : bool
-        Whether several ranks exchange vectors once and gradients once in a step (`RankSteps`), by
-        `encode` and `joint_losses`; else `parallelize` spreads the model over them.
+        Whether several ranks exchange vectors and gradients in a step (`RankSteps`), by `encode`,
+        `compare` and `joint_losses`; else `parallelize` spreads the model over them.
     refusal : str
         Why steps are not captured though they could be: the probe's reason. Empty where they may
         be.
@@ -118,16 +118,27 @@ class Task:
         raise NotImplementedError
 
     def encode(self, network: nn.Module, batch: Any) -> Encoded:
-        """Run the forward pass of a prepared batch as far as it needs no other rank."""
+        """Compute what ranks share: each its part, as tensors by name.
+
+        The message has some of these tensors. They go to all ranks, and their gradients come back
+        from all.
+        """
+        raise NotImplementedError
+
+    def compare(self, network: nn.Module, batch: Any, shared: dict[str, Tensor]) -> Encoded:
+        """Run the forward pass from the tensors that `encode` returns, those of the message of all
+        ranks, as far as it needs no other rank.
+        """
         raise NotImplementedError
 
     def joint_losses(
-        self, network: nn.Module, batch: Any, encoded: Encoded, gathered: dict[str, Tensor]
+        self, network: nn.Module, batch: Any, outputs: Any, gathered: dict[str, Tensor]
     ) -> Terms:
-        """Return this rank's share of the losses of a batch of all ranks.
+        """Return this rank's share of the losses of a batch of all ranks, from what `compare`
+        returns.
 
-        `gathered` has what they sent, without gradient: the sum over ranks of the gradients of
-        these shares must be the gradient of the whole.
+        `gathered` has what ranks sent then, without gradient: the sum over ranks of the gradients
+        of these shares must be the gradient of the whole.
         """
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -252,16 +253,15 @@ class Aam(nn.Module):
             stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(
-        self, tokens: UInt8[Tensor, "rows L"], has_short_asvs: bool, copies: int = 0, parts: int = 0
+        self, tokens: UInt8[Tensor, "rows L"], has_short_asvs: bool, copies: int = 0
     ) -> tuple[Float[Tensor, "rows P D"], Float[Tensor, "U D"]]:
         """Return patch vectors of all rows, and the vectors of all ASVs but the last `copies`.
 
-        The rows are encoded a chunk at a time, in `parts` chunks where it is not 0.
+        The rows are encoded a chunk at a time.
         """
         rows, length = tokens.shape
-        chunks = tokens.split(self._asvs_at_once(rows, length, tokens.device))
         encoded = []
-        for chunk in tokens.tensor_split(parts) if parts else chunks:
+        for chunk in tokens.split(self._asvs_at_once(rows, length, tokens.device)):
             if torch.is_grad_enabled() and self.recompute_chunks:
                 patches = checkpoint(
                     self.asv.contextual,
@@ -284,12 +284,18 @@ class Aam(nn.Module):
             return max(rows, 1)
         return max(CACHED_PATCHES // max(self.asv.patches(length), 1), 1)
 
-    def _parts(self, batch: PaddedBatch) -> int:
-        """Return the chunks of rows on each of several ranks, which is the same on all; 0 with a
-        single rank.
+    def encode_batch(
+        self, batch: PaddedBatch
+    ) -> tuple[Float[Tensor, "U D"], Float[Tensor, "M L 4"] | None]:
+        """Return the vectors of the ASVs of this rank, and the scores of the bases of their masked
+        copies.
         """
-        most, device = max(batch.ranks.tokens, default=0), batch.tokens.device
-        return -(-most // self._asvs_at_once(most, self.asv.max_bp, device)) if most else 0
+        copies, nucleotides = batch.masked, None
+        patches, asvs = self.encode_asvs(batch.tokens, batch.has_short_asvs, copies)
+        if batch.bases is not None:
+            masked = patches[patches.shape[0] - copies :]
+            nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])
+        return asvs, nucleotides
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: PaddedBatch
@@ -346,7 +352,9 @@ class Aam(nn.Module):
         self,
         batch: Batch | PaddedBatch,
         masks: Masks | None = None,
-        asvs: Float[Tensor, "U D"] | None = None,
+        asvs: Float[Tensor, "all_U D"] | None = None,
+        nucleotides: Float[Tensor, "M L 4"] | None = None,
+        join: Callable[[Tensor], Tensor] = lambda asvs: asvs,
     ) -> Outputs:
         """Run a batch.
 
@@ -356,21 +364,20 @@ class Aam(nn.Module):
             A `Batch` is laid out here.
         masks : Masks, optional
             What is withheld of a `Batch`.
-        asvs : float [U, D], optional
+        asvs : float [all_U, D], optional
             Vectors of the distinct ASVs that were computed beforehand.
+        nucleotides : float [M, L, 4], optional
+            Scores of masked bases that were computed with them.
+        join : callable
+            Returns the ASV vectors of all ranks for those of this one.
         """
         if isinstance(batch, Batch):
             batch = pad_batch(batch, masks)
-        nucleotides, copies = None, batch.masked
         if asvs is None:
-            patches, asvs = self.encode_asvs(
-                batch.tokens, batch.has_short_asvs, copies, self._parts(batch)
-            )
-            if batch.bases is not None:
-                masked = patches[patches.shape[0] - copies :]
-                nucleotides = self.asv.nucleotide_logits(masked, batch.bases.shape[1])
-            if nucleotides is not None and not self.reads_samples:
-                return Outputs(asvs[:0], asvs, nucleotides=nucleotides)
+            asvs, nucleotides = self.encode_batch(batch)
+            asvs = join(asvs)
+        if nucleotides is not None and not self.reads_samples:
+            return Outputs(asvs[:0], asvs, nucleotides=nucleotides)
         context, samples = self.encode_samples(asvs, batch)
         compared = distance = None
         if self.distance is not None:

@@ -26,7 +26,7 @@ from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
 from aam.device.probe import PROBE_SECONDS, ProbeSpec, machine_facts, verdict
-from aam.engine.ranks import RANK_PARTS, RankSteps
+from aam.engine.ranks import RankSteps
 from aam.engine.run import earlier_decisions
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import RunError
@@ -161,7 +161,8 @@ def step_numbers(steps: PretrainingSteps, batches: Sequence[PaddedBatch]) -> dic
     -------
     dict
         ``operations_per_step`` that start a kernel, ``host_waits_per_step``, ``distinct_shapes`` of
-        the batches, ``graphs`` (one for each shape that can be captured, three with several ranks).
+        the batches, ``graphs`` (shapes that can be captured; several ranks have a graph for each
+        part of a step).
     """
     task = steps.task
     prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
@@ -170,8 +171,7 @@ def step_numbers(steps: PretrainingSteps, batches: Sequence[PaddedBatch]) -> dic
     shapes = {batch.batch.shape() for batch in prepared}
     captured = {task.shape(batch) for batch in prepared} - {None}
     host = {"operations_per_step": len(trace.operations), "host_waits_per_step": trace.waits}
-    graphs = len(captured) * (RANK_PARTS if task.shares_vectors else 1)
-    return {**host, "distinct_shapes": len(shapes), "graphs": graphs}
+    return {**host, "distinct_shapes": len(shapes), "graphs": len(captured)}
 
 
 # --- the largest batch, and the memory of a step -----------------------------------------------

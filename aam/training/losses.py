@@ -19,7 +19,7 @@ from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Outputs
 from aam.model.asv import N_BASES
-from aam.typing import Bools, Hashes, Ints, Reals
+from aam.typing import Hashes, Ints, Reals
 
 # Weights [classes] of each class column; None for equal weights.
 ClassWeights = tuple[Tensor | None, ...]
@@ -285,21 +285,14 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
         slot_keys = mix_bits(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]
         is_hidden = (uniform(slot_keys) < MASKED_COUNTS) & (batch.counts.numpy() > 0)
         hidden = torch.from_numpy(is_hidden)
-    tokens, is_copied = batch.tokens.numpy(), _is_copied(keys) & mask_nucleotides
-    if batch.owned is not None:
-        is_copied &= batch.owned.numpy()
-    rows = np.flatnonzero(is_copied)
+    tokens, ranks = batch.tokens.numpy(), batch.ranks
+    is_copied = (uniform(keys) < MASKED_ASVS) & mask_nucleotides
+    numbers = np.split(is_copied, np.cumsum(ranks.asvs[:-1], dtype=np.int64))
+    keys, rows = keys[ranks.rank_asvs], np.flatnonzero(is_copied[ranks.rank_asvs])
     copies = tokens[rows] if mask_nucleotides else tokens[:0, :0]
     index = np.arange(1, copies.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN & (2**64 - 1))
     where = uniform(keys[rows][:, None] + index) < config.nuc_mask_ratio
     where &= (copies > PAD) & (copies <= N_BASES)
     masked = np.where(where, np.uint8(MASK), copies)
-    shares = [share.key.numpy().view(np.uint64) + step_key for share in batch.shares]
-    numbers = tuple(int(_is_copied(share).sum()) * mask_nucleotides for share in shares)
     indices, copied, places = map(torch.from_numpy, (rows, masked, where))
-    return Masks(indices, copied, places, hidden, numbers)
-
-
-def _is_copied(keys: Hashes) -> Bools:
-    """Return which ASVs have a masked copy in a step, by their keys."""
-    return uniform(keys) < MASKED_ASVS
+    return Masks(indices, copied, places, hidden, tuple(int(n.sum()) for n in numbers))

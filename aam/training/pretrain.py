@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from aam.device.platform import Facts, platform_here
 from aam.device.precision import Bf16Copy, autocast, resolve_precision
 from aam.device.probe import describe_error
 from aam.diversity.distances import TreeOnDevice
-from aam.engine.ranks import gather_vectors
+from aam.engine.ranks import gather_vectors, join_vectors
 from aam.engine.run import TrainingFolder
 from aam.engine.step import RunningMeans
 from aam.engine.task import Encoded, Metrics, Task, Terms
@@ -76,6 +77,19 @@ class Layout:
     def __call__(self, batch: Batch, number: int) -> PaddedBatch:
         """Return a batch laid out; `number` is its number in the run."""
         return pad_batch(batch, make_masks(batch, self.train, self.seed, number), self.capacities)
+
+
+def _compared(head: nn.Module | None, outputs: Outputs, columns: Tensor | None) -> Outputs:
+    """Return outputs with the distances of this rank's samples to those of all ranks.
+
+    The samples of all ranks are constants here, those of this rank too. Each pair of samples is
+    compared twice, with half of its loss, so the sum over ranks is that of one rank. A sample
+    receives only one of the two halves of its gradient: it is doubled.
+    """
+    vectors = outputs.compared
+    if head is None or vectors is None or columns is None:
+        return outputs
+    return replace(outputs, distance=head(2 * vectors - vectors.detach(), columns)).full()
 
 
 class AmpliconTask(Task):
@@ -193,61 +207,60 @@ class AmpliconTask(Task):
 
     def outputs(self, network: nn.Module, prepared: Prepared) -> tuple[Outputs, PaddedBatch]:
         """Return the outputs of the network for a batch, and the batch with its distances."""
-        if self.is_joint:
-            encoded = self.encode(network, prepared)
-            return self._joined(network, prepared, encoded, gather_vectors(encoded, self.world))
-        batch = self.with_distances(prepared.batch)
-        return self._forward(network, prepared), batch
-
-    def _forward(self, network: nn.Module, prepared: Prepared) -> Outputs:
+        if not self.is_joint:
+            batch = self.with_distances(prepared.batch)
+            return self._forward(network, prepared), batch
+        join = partial(join_vectors, prepared.batch.ranks.asvs, self.world)
+        outputs = self._forward(network, prepared, join=join)
+        gathered = gather_vectors(self._message(prepared.batch, outputs), self.world)
         with self._precision(network):
-            return network(prepared.batch, asvs=prepared.asvs).full()  # type: ignore[no-any-return]
+            head: nn.Module | None = network.distance  # type: ignore[assignment]
+            compared = _compared(head, outputs, gathered.get("vectors"))
+        return compared, self._with_gathered(prepared.batch, gathered)
+
+    def _forward(self, network: nn.Module, prepared: Prepared, **options: Any) -> Outputs:
+        with self._precision(network):
+            return network(prepared.batch, asvs=prepared.asvs, **options).full()  # type: ignore[no-any-return]
 
     def encode(self, network: nn.Module, prepared: Prepared) -> Encoded:
+        """Encode the ASVs of this rank."""
+        if prepared.asvs is not None:
+            return Encoded({}, {}, {})
+        network, batch = self._trained(network), _without_samples(prepared.batch)
+        with self._precision(network):
+            encoded = self._run(self._encoded_asvs, prepared, network, batch)
+        return Encoded(encoded, {"asvs": encoded["asvs"]}, {"asvs": batch.ranks.asvs})
+
+    def compare(self, network: nn.Module, prepared: Prepared, shared: dict[str, Tensor]) -> Encoded:
         """Run the network on the samples of this rank, without their distances to other samples."""
-        batch, ranks = prepared.batch, prepared.batch.ranks
-        network = self._trained(network)
-        if self._is_compiled(network, prepared):
-            with self._precision(network):
-                values = self._run(self._before_exchange, network, _without_samples(batch))
-                outputs = Outputs(**values)
-        else:
-            outputs = self._forward(network, prepared)
-        message, lengths = dict[str, Tensor](), dict[str, tuple[int, ...]]()
-        if outputs.compared is not None and (batch.distance is not None or self.tree is not None):
-            message["vectors"], lengths["vectors"] = outputs.compared, ranks.rows
-            if batch.distance is None:
-                message["weight"], lengths["weight"] = not_none(batch.weight), ranks.rows
-                message["feature"] = not_none(batch.column)[batch.asv]
-                message["row"] = batch.row + ranks.rank_rows.start
-                message["counts of ASVs"] = batch.counts
-                slots = ("feature", "row", "counts of ASVs")
-                lengths |= dict.fromkeys(slots, ranks.slots)
+        network, batch = self._of_step(network), _without_samples(prepared.batch)
+        shared = shared or {"asvs": not_none(prepared.asvs)}
+        with self._precision(network):
+            values = self._run(self._encoded_samples, prepared, network, batch, shared)
+        return self._message(prepared.batch, Outputs(**values))
+
+    def _message(self, batch: PaddedBatch, outputs: Outputs) -> Encoded:
+        """Return outputs with what other ranks need to compare their samples with those of this
+        one.
+        """
+        ranks = batch.ranks
+        if outputs.compared is None or (batch.distance is None and self.tree is None):
+            return Encoded(outputs, {}, {})
+        message, lengths = {"vectors": outputs.compared}, {"vectors": ranks.rows}
+        if batch.distance is None:
+            message["weight"], lengths["weight"] = not_none(batch.weight), ranks.rows
+            message["feature"] = not_none(batch.column)[batch.asv]
+            message["row"] = batch.row + ranks.rank_rows.start
+            message["counts of ASVs"] = batch.counts
+            slots = ("feature", "row", "counts of ASVs")
+            lengths |= dict.fromkeys(slots, ranks.slots)
         return Encoded(outputs, message, lengths)
 
-    def _joined(
-        self, network: nn.Module, prepared: Prepared, encoded: Encoded, gathered: dict[str, Tensor]
-    ) -> tuple[Outputs, PaddedBatch]:
-        """Return outputs and batch with the distances of this rank's samples to those of all ranks.
-
-        The samples of all ranks are constants here, those of this rank too. Each pair of samples is
-        compared twice, with half of its loss, so the sum over ranks is that of one rank. A sample
-        receives only one of the two halves of its gradient: it is doubled.
-        """
-        outputs, vectors = encoded.outputs, encoded.outputs.compared
-        if "vectors" not in gathered or vectors is None:
-            return outputs, prepared.batch
-        doubled = 2 * vectors - vectors.detach()
-        with self._precision(network):
-            distance = self._head(network)(doubled, gathered["vectors"])
-        batch = self._with_gathered(prepared.batch, gathered)
-        return replace(outputs, distance=distance).full(), batch
-
-    def _head(self, network: nn.Module) -> nn.Module:
-        """Return the distance head that belongs to the forward pass of a step."""
-        # The copy is that of the forward pass: to refresh it would change what backward needs.
+    def _of_step(self, network: nn.Module) -> nn.Module:
+        """Return the network of the first part of this step, or its bf16 copy."""
+        # To refresh the copy would change what backward needs.
         is_copied = self.copied is not None and network.training and self.has_bf16_weights
-        return (not_none(self.copied).network if is_copied else network).distance  # type: ignore[return-value]
+        return not_none(self.copied).network if is_copied else network
 
     def _with_gathered(self, batch: PaddedBatch, gathered: dict[str, Tensor]) -> PaddedBatch:
         """Return a batch with its distances to the samples of all ranks."""
@@ -257,16 +270,14 @@ class AmpliconTask(Task):
         return self._measured(batch, *(gathered[name] for name in names))
 
     def joint_losses(
-        self, network: nn.Module, prepared: Prepared, encoded: Encoded, gathered: dict[str, Tensor]
+        self, network: nn.Module, prepared: Prepared, outputs: Outputs, gathered: dict[str, Tensor]
     ) -> Terms:
         """Return this rank's share of the losses of a batch of all ranks."""
-        if "vectors" not in gathered or not self._is_compiled(network, prepared):
-            return self.terms(*self._joined(network, prepared, encoded, gathered))
+        network, columns = self._of_step(network), gathered.get("vectors")
         batch = _without_samples(self._with_gathered(prepared.batch, gathered))
-        values, columns = dict(vars(encoded.outputs)), gathered["vectors"]
+        arguments = network.distance, dict(vars(outputs)), batch, columns
         with self._precision(network):
-            head = self._head(network)
-            return self._run(self._after_exchange, head, values, batch, columns)  # type: ignore[no-any-return]
+            return self._run(self._joint_losses, prepared, *arguments)  # type: ignore[no-any-return]
 
     def _trained(self, network: nn.Module) -> nn.Module:
         """Return the network that a step runs: a bf16 copy where there is one."""
@@ -310,36 +321,41 @@ class AmpliconTask(Task):
         if self.is_joint:
             return self.terms(*self.outputs(network, prepared))
         network = self._trained(network)
-        batch = self.with_distances(prepared.batch)
-        if not self._is_compiled(network, prepared):
-            return self.terms(self._forward(network, prepared), batch)
+        batch = _without_samples(self.with_distances(prepared.batch))
         with self._precision(network):
-            return self._run(self._whole_step, network, _without_samples(batch))  # type: ignore[no-any-return]
+            return self._run(self._losses, prepared, network, batch, prepared.asvs)  # type: ignore[no-any-return]
 
-    def _is_compiled(self, network: nn.Module, prepared: Prepared) -> bool:
-        """Whether a compiler made the parts of a step on a batch."""
-        return bool(self.compiled) and network.training and self.shape(prepared) is not None
+    # What is compiled, as one graph each: the losses of a single rank; those of several ranks in
+    # three parts, between which they gather vectors.
 
-    # What is compiled, as one graph each: the losses of a single rank; those of several ranks
-    # before and after they gather vectors.
+    def _losses(self, network: nn.Module, batch: PaddedBatch, asvs: Tensor | None) -> Terms:
+        return self.terms(network(batch, asvs=asvs).full(), batch)
 
-    def _whole_step(self, network: nn.Module, batch: PaddedBatch) -> Terms:
-        return self.terms(network(batch).full(), batch)
+    def _encoded_asvs(self, network: Aam, batch: PaddedBatch) -> dict[str, Tensor]:
+        asvs, nucleotides = network.encode_batch(batch)
+        return {"asvs": asvs} | ({} if nucleotides is None else {"nucleotides": nucleotides})
 
-    def _before_exchange(self, network: nn.Module, batch: PaddedBatch) -> dict[str, Any]:
+    def _encoded_samples(
+        self, network: nn.Module, batch: PaddedBatch, shared: dict[str, Tensor]
+    ) -> dict[str, Any]:
         # No compiler of torch 2.7 returns a frozen dataclass.
-        return dict(vars(network(batch).full()))
+        return dict(vars(network(batch, **shared).full()))
 
-    def _after_exchange(
-        self, head: nn.Module, values: dict[str, Any], batch: PaddedBatch, columns: Tensor
+    def _joint_losses(
+        self,
+        head: nn.Module | None,
+        values: dict[str, Any],
+        batch: PaddedBatch,
+        columns: Tensor | None,
     ) -> Terms:
-        vectors = values["compared"]
-        distance = head(2 * vectors - vectors.detach(), columns)
-        return self.terms(Outputs(**{**values, "distance": distance}).full(), batch)
+        return self.terms(_compared(head, Outputs(**values), columns), batch)
 
-    def _run(self, part: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a part of a step, compiled unless its compiler fails; no other rank waits in it."""
-        if part.__name__ not in self.compiled:
+    def _run(self, part: Callable[..., Any], prepared: Prepared, *arguments: Any) -> Any:
+        """Run a part of a step on a batch, compiled where it has a constant shape, unless its
+        compiler fails; no other rank waits in it.
+        """
+        is_compiled = part.__name__ in self.compiled and self.model.training
+        if not is_compiled or self.shape(prepared) is None:
             return part(*arguments)
         try:
             return self.compiled[part.__name__](*arguments)
@@ -353,8 +369,8 @@ class AmpliconTask(Task):
 
     def compile_losses(self, backend: str) -> None:
         """Let a compiler of torch make one graph of forward pass and losses for each constant
-        shape, or two for several ranks; without constant shapes only the blocks of the encoders are
-        compiled.
+        shape, or three for several ranks; without constant shapes only the blocks of the encoders
+        are compiled.
         """
         self.compiler = backend
         if self.capacities is None:
@@ -365,9 +381,9 @@ class AmpliconTask(Task):
         from torch._dynamo import config
 
         config.recompile_limit = max(config.recompile_limit, len(self.capacities.asvs) + 1)
-        parts: list[Callable[..., Any]] = [self._whole_step]
+        parts: list[Callable[..., Any]] = [self._losses]
         if self.is_joint:
-            parts = [self._before_exchange, self._after_exchange]
+            parts = [self._encoded_asvs, self._encoded_samples, self._joint_losses]
         for part in parts:
             compiled = torch.compile(part, fullgraph=True, dynamic=False, backend=backend)
             self.compiled[part.__name__] = compiled

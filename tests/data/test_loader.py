@@ -19,7 +19,7 @@ from skbio.diversity import beta_diversity
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch, BatchBytes, Capacities, pad_batch
-from aam.data.loader import Collation, Loader, collate, owned_asvs, rarefied_batch
+from aam.data.loader import Collation, Loader, collate, rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_rows, rarefied_table
 from aam.data.study import Study
 from aam.device.distributed import World
@@ -162,7 +162,7 @@ def test_each_rank_draws_its_share_of_the_batch_of_one(study, size):
     expected = not_none(one.distance)[place][:, place]
     torch.testing.assert_close(torch.cat([part.distance for part in parts]), expected)
     assert sum(float(part.pairs) for part in parts) == 9 * 8 / 2
-    assert len({str([share[:3] for share in part.shares]) for part in parts}) == 1
+    assert len({(part.rank_sizes, part.ranks.asvs, part.has_short_asvs) for part in parts}) == 1
     for loader in ranks:
         loader.close()
 
@@ -174,18 +174,28 @@ def test_a_batch_smaller_than_the_number_of_ranks_is_refused(study):
         Loader(study, np.arange(3), 4, world=World(size=4)).check_division()
 
 
-def test_an_asv_of_several_ranks_has_one_owner_and_ranks_share_them():
-    rng = np.random.default_rng(2)
-    held = [rng.choice(60, 30, replace=False).astype(np.int32) for _ in range(3)]
-    owners = [part[own].tolist() for part, own in zip(held, owned_asvs(held), strict=True)]
-    owned = [column for part in owners for column in part]
-    assert sorted(owned) == sorted(set(np.concatenate(held).tolist()))
-    assert min(map(len, owners)) > len(owned) / 6
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_each_asv_is_encoded_on_one_rank_and_ranks_share_them(study, size):
+    parts = np.array_split(ALL, size)
+    reads = [rarefied_rows(study, rows, 0) for rows in parts]
+    made = [collate(study, parts, reads, 0, rank=rank) for rank in range(size)]
+    alone = rarefied_batch(study, ALL, 0)
+    columns = made[0].column
+    assert sorted(columns.tolist()) == sorted(alone.column.tolist())
+    lengths = [len(batch.tokens) for batch in made]
+    assert max(lengths) - min(lengths) <= 1
+    tokens = torch.cat([batch.tokens for batch in made])
+    assert torch.equal(tokens, study.tokens[columns][:, : tokens.shape[1]])
+    for batch, part in zip(made, parts, strict=True):
+        assert torch.equal(batch.column, columns)
+        whole = collate(study, [part], [rarefied_rows(study, part, 0)], 0)
+        present = batch.counts > 0
+        assert torch.equal(columns[batch.asv][present], whole.column[whole.asv][whole.counts > 0])
 
 
 @pytest.mark.parametrize("overflows", [False, True])
-def test_ranks_agree_on_bucket_padding_and_owners(study_of, tiny, overflows):
-    """The ranks differ in the number of their ASVs; with a tight capacity one overflows."""
+def test_ranks_agree_on_bucket_padding_and_masked_copies(study_of, tiny, overflows):
+    """The ranks differ in the number of their samples; with a tight capacity one overflows."""
     study = study_of(**tiny(samples=16, asvs=60, lengths=(20, 17)))
     capacities = Capacities(((4 if overflows else 6, 64),), ((40, 16), (80, 32)), 20)
     layout, parts = Layout(TrainConfig(), 0, capacities), [np.arange(2), np.arange(2, 8)]
@@ -193,14 +203,16 @@ def test_ranks_agree_on_bucket_padding_and_owners(study_of, tiny, overflows):
     made = [collate(study, parts, reads, 0, chosen, rank) for rank in range(2)]
     agreed = [layout(batch, 3) for batch in made]
     assert [batch.is_constant for batch in agreed] == [not overflows] * 2
-    for name, tensor in (("rows", "weight"), ("slots", "row"), ("tokens", "tokens")):
+    for name, tensor in (("rows", "weight"), ("slots", "row")):
         lengths = tuple(len(getattr(batch, tensor)) for batch in agreed)
         assert {getattr(batch.ranks, name) for batch in agreed} == {lengths}
     assert float(sum(batch.pairs for batch in agreed)) == 8 * 7 / 2
-    if not overflows:
-        assert len({(batch.tokens.shape, batch.bases.shape) for batch in agreed}) == 1
-        assert agreed[0].shape() == agreed[1].shape()
-    keys = [set(batch.key[make_masks(batch, TrainConfig(), 0, 3).rows].tolist()) for batch in made]
+    assert len({(batch.tokens.shape, batch.bases.shape) for batch in agreed}) == 1
+    assert (agreed[0].shape() == agreed[1].shape()) == (not overflows)
+    keys = [
+        set(batch.key[batch.ranks.rank_asvs][make_masks(batch, TrainConfig(), 0, 3).rows].tolist())
+        for batch in made
+    ]
     assert not keys[0] & keys[1]
     alone = rarefied_batch(study, np.arange(8), 0, chosen)
     assert keys[0] | keys[1] == set(alone.key[make_masks(alone, TrainConfig(), 0, 3).rows].tolist())

@@ -35,9 +35,12 @@ class Seat(World):
 
 
 class Points(NamedTuple):
-    """Samples of a rank [n, 7], distances [n, N] to all, and the number of samples of each rank."""
+    """Parts of samples that a rank encodes [n, 7], to which parts of all ranks each of its samples
+    belongs [n, N], distances [n, N] to all samples, and the number of samples of each rank.
+    """
 
     x: Tensor
+    mixture: Tensor
     distance: Tensor
     samples: tuple[int, ...]
     rank: int
@@ -53,6 +56,8 @@ class Learned(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(7, 16), nn.GELU(), nn.Linear(16, 5))
+        # Distances have no bias: Adam would scale its rounding to full steps.
+        self.sample = nn.Linear(5, 4, bias=False)
         self.log_scale = nn.Parameter(torch.tensor(0.3))
         self.unused = nn.Linear(2, 2)
 
@@ -68,25 +73,31 @@ class Distances(Task):
 
     def encode(self, network: nn.Module, batch: Points) -> Encoded:
         vectors = network.encoder(batch.x)
-        return Encoded(vectors, {"vectors": vectors}, {"vectors": batch.samples})
+        outputs = {"parts": vectors, "norms": (vectors.norm(dim=1) - 1).square()}
+        return Encoded(outputs, {"parts": vectors}, {"parts": batch.samples})
 
-    def joint_losses(self, network, batch, encoded, gathered) -> Terms:
-        vectors = encoded.outputs
+    def compare(self, network: nn.Module, batch: Points, shared: dict[str, Tensor]) -> Encoded:
+        vectors = network.sample(batch.mixture @ shared["parts"])
+        outputs = vectors, shared["norms"]
+        return Encoded(outputs, {"vectors": vectors}, {"vectors": batch.samples})
+
+    def joint_losses(self, network, batch, outputs, gathered) -> Terms:
+        vectors, norms = outputs
         doubled = 2 * vectors - vectors.detach()
-        return self.terms(network, batch, vectors, doubled, gathered["vectors"], 0.5)
+        return self.terms(network, batch, norms, doubled, gathered["vectors"], 0.5)
 
     def losses(self, network: nn.Module, batch: Points) -> Terms:
-        vectors = network.encoder(batch.x)
-        return self.terms(network, batch, vectors, vectors, vectors, 0.5)
+        encoded = self.encode(network, batch).outputs
+        vectors, norms = self.compare(network, batch, encoded).outputs
+        return self.terms(network, batch, norms, vectors, vectors, 0.5)
 
-    def terms(self, network, batch, vectors, rows, columns, weight) -> Terms:
+    def terms(self, network, batch, norms, rows, columns, weight) -> Terms:
         others = torch.ones_like(batch.distance, dtype=torch.bool)
         others.diagonal(batch.first).fill_(False)
         apart = network.log_scale.exp() * torch.cdist(rows, columns) - batch.distance
         pairs = weight * apart.square()[others].sum()
-        norm = (vectors.norm(dim=1) - 1).square().sum()
         counts = self.loss_counts(batch)
-        return {"pairs": (pairs, counts["pairs"]), "norm": (norm, counts["norm"])}
+        return {"pairs": (pairs, counts["pairs"]), "norm": (norms.sum(), counts["norm"])}
 
     def loss_counts(self, batch: Points) -> dict[str, Tensor]:
         rows, columns = batch.distance.shape
@@ -104,9 +115,10 @@ def _double():
 def points(seed: int, samples: tuple[int, ...]) -> list[Points]:
     """The samples of each rank."""
     draw, number = torch.Generator().manual_seed(seed), sum(samples)
-    x, distance = torch.randn(number, 7, generator=draw), torch.rand(number, number, generator=draw)
+    x = torch.randn(number, 7, generator=draw)
+    mixture, distance = torch.rand(2, number, number, generator=draw)
     distance = (distance + distance.T) / 2
-    parts = zip(x.split(samples), distance.split(samples), strict=True)
+    parts = zip(*(values.split(samples) for values in (x, mixture, distance)), strict=True)
     return [Points(*part, samples, rank) for rank, part in enumerate(parts)]
 
 
@@ -188,7 +200,10 @@ def test_a_message_holds_tensors_of_any_type_and_length():
     ]
     kept: dict[int, Tensor] = {}
     lengths = {"a": (3, 5), "b": (2, 7)}
-    messages = [Message(tensors[rank], lengths, Seat(rank, 2, kept=kept)) for rank in range(2)]
+    messages = [
+        Message(Encoded(None, tensors[rank], lengths), Seat(rank, 2, kept=kept))
+        for rank in range(2)
+    ]
     for message, sent in zip(messages, tensors, strict=True):
         message.write(sent)
     for message in (*messages, *messages):
