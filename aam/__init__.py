@@ -20,7 +20,7 @@ _PUBLIC = {
     "learning_curve": "aam.api.learning_curve",
     "load": "aam.api.models",
     "pretrain": "aam.api.training",
-    "read_table": "aam.api.memory",
+    "read_table": "aam.data.inputs",
     "run": "aam.cli",
     "unifrac": "aam.api.unifrac",
 }

@@ -20,7 +20,7 @@ import pandas as pd
 
 from aam.data.columns import Column, read_column
 from aam.data.donors import find_donors, likeness_of
-from aam.data.memory import metadata_from, table_from
+from aam.data.inputs import metadata_from, table_from
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.typing import Ints

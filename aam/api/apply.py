@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from aam.api.memory import inputs_of
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
-from aam.data.memory import MetadataLike, TableLike
+from aam.data.inputs import Inputs, MetadataLike, TableLike, read_inputs
 from aam.data.primers import warn_of_primers, without_primers
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import Inputs, MetadataColumns, PlacedSamples, State, Study, make_study
+from aam.data.study import MetadataColumns, PlacedSamples, State, Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
@@ -117,7 +116,7 @@ def load_table(
         missing=getattr(config, "missing", "drop"),
     )
     required = () if metadata is None else columns.optional
-    inputs = table if isinstance(table, Inputs) else inputs_of(config, table, metadata, required)
+    inputs = table if isinstance(table, Inputs) else read_inputs(config, required, table, metadata)
     inputs = replace(inputs, metadata=inputs.metadata if columns.optional else None)
     for table_of_reads in inputs.tables:
         saved.profile.check_names(table_of_reads)

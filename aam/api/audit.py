@@ -9,12 +9,11 @@ from dataclasses import replace
 import pandas as pd
 
 from aam.api.apply import output_of, written
-from aam.api.memory import inputs_of, options_with
 from aam.api.samples import CHECK_FILES, check_study, write_check
 from aam.api.training import choose_folds
 from aam.config import AuditConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import list_shallow_samples, log_largest_features
-from aam.data.memory import MetadataLike, TableLike
+from aam.data.inputs import MetadataLike, TableLike, options_with, read_inputs
 from aam.data.study import MetadataColumns, make_study
 from aam.engine.logger import write_line
 from aam.errors import InputError
@@ -37,7 +36,7 @@ def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> A
     target, data = config.metadata_column, config.data
     targets = () if target is None else (target,)
     divisions = tuple(filter(None, (data.group_column, data.study_column)))
-    inputs = inputs_of(config, table, metadata, (*targets, *divisions))
+    inputs = read_inputs(config, (*targets, *divisions), table, metadata)
     # `aam train` chooses its depth by its folds, and the audit uses the same depth.
     members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
     required = [*targets, *filter(None, [data.study_column])]
@@ -129,7 +128,7 @@ def audit_study(config: AuditConfig) -> None:
     output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
     target, groups = config.metadata_column, config.group_column
     columns = [*filter(None, (target, groups, config.study_column, config.time_column))]
-    inputs = inputs_of(config, config.table, config.metadata, columns)
+    inputs = read_inputs(config, columns)
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
     list_shallow_samples(table)
     if target is None:

@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from aam.api.memory import inputs_of, options_with
 from aam.api.models import Model
 from aam.api.training import Training, check_targets, fit_model, load_folds, split_of_all
 from aam.config import (
@@ -30,23 +29,25 @@ from aam.config import (
     Transform,
     UnifracMetric,
 )
-from aam.data.memory import (
+from aam.data.inputs import (
+    Inputs,
     TableLike,
     TreeLike,
     Values,
     aligned,
-    check_column_names,
     is_missing_value,
     is_numeric,
-    metadata_of_columns,
+    metadata_from,
     numbers_of,
+    options_with,
+    read_inputs,
     table_from,
 )
 from aam.data.splits import Split
-from aam.data.study import Inputs
 from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
+from aam.io.ids import repeated
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import is_number
@@ -223,7 +224,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         where, parameters = type(self).__name__, self.get_params(deep=False)
-        inputs = inputs_of(configured(FineTuneConfig(), parameters, where), X, tree=tree)
+        inputs = read_inputs(configured(FineTuneConfig(), parameters, where), (), X, tree=tree)
         ids, target = inputs.tables[0].sample_ids, _target_name(y)
         self._learn_classes(aligned(y, ids, "y"))
         metadata, columns = self._metadata(ids, target, y, groups, covariates, studies)
@@ -376,28 +377,24 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """Return target, groups, covariates and studies as metadata, and the options that say which
         column is what.
         """
-        columns = _covariates(covariates, sample_ids)
-        if target in columns:
+        frame = _covariates(covariates, sample_ids)
+        if target in frame:
             reason = f"the column {target!r} has the name of the target; rename one of the two"
             raise InputError(f"covariates: {reason}")
-        numeric = tuple(name for name, x in columns.items() if isinstance(x, np.ndarray))
-        categorical = tuple(name for name in columns if name not in numeric)
+        numeric = [name for name, column in frame.items() if is_numeric(column)]
+        categorical = [name for name in frame if name not in numeric]
+        frame = frame.astype(dict.fromkeys(categorical, "category"))
         options: dict[str, Any] = {"metadata_column": (target,), "classifier": self._classifier}
         options |= {"categorical_columns": categorical, "numeric_columns": numeric}
-        if y is not None:
-            columns[target] = self._target_column(aligned(y, sample_ids, "y"))
-        group_column, study_column = (
-            _unused_name(name, (*columns, target)) for name in ("group", "study")
-        )
         options |= {"group_column": None, "study_column": None}
-        if groups is not None:
-            columns[group_column] = aligned(groups, sample_ids, "groups")
-            options["group_column"] = group_column
-        if studies is not None:
-            columns[study_column] = aligned(studies, sample_ids, "studies")
-            options["study_column"] = study_column
+        if y is not None:
+            frame[target] = self._target_column(aligned(y, sample_ids, "y"))
+        for role, name, values in (("group", "groups", groups), ("study", "studies", studies)):
+            if values is not None:
+                options[f"{role}_column"] = column = _unused_name(role, [*frame, target])
+                frame[column] = pd.Categorical(aligned(values, sample_ids, name))
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
-        metadata = metadata_of_columns(sample_ids, columns, source)
+        metadata = metadata_from(frame, name=source, scheme="blank")
         return metadata.nested(options["group_column"], options["study_column"]), options
 
     def _table(self, X: TableLike) -> AmpliconTable:
@@ -408,7 +405,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _learn_classes(self, values: list[Any]) -> None:
         """Set the attributes of a classifier; a regressor has none."""
 
-    def _target_column(self, values: list[Any]) -> Floats | list[str]:
+    def _target_column(self, values: list[Any]) -> Any:
         """Return the values of the target as numbers, or as the text of classes.
 
         Raises
@@ -493,21 +490,19 @@ def _unused_name(name: str, columns: Collection[str]) -> str:
     return name
 
 
-def _covariates(
-    covariates: pd.DataFrame | None, sample_ids: Sequence[str]
-) -> dict[str, Floats | list[Any]]:
-    """Columns of a DataFrame in the order of `sample_ids`; arrays are numeric, lists categories."""
+def _covariates(covariates: pd.DataFrame | None, sample_ids: Sequence[str]) -> pd.DataFrame:
+    """The rows of a DataFrame in the order of `sample_ids`, with its columns called by text."""
+    index = pd.Index(sample_ids, dtype=object)
     if covariates is None:
-        return {}
+        return pd.DataFrame(index=index)
     if not isinstance(covariates, pd.DataFrame):
         kind = type(covariates).__name__
         raise InputError(f"covariates is {kind}, expected a DataFrame by sample id")
-    check_column_names(covariates, "covariates")
+    if names := repeated(map(str, covariates.columns)):
+        raise InputError(f"covariates: columns of the same name: {shown(names)}; rename them")
     places = pd.Series(range(len(covariates)), covariates.index)
     rows = aligned(places, sample_ids, "covariates", "reset_index(drop=True)")
-    columns = {str(name): column.iloc[rows].tolist() for name, column in covariates.items()}
-    numeric = [str(name) for name, column in covariates.items() if is_numeric(column)]
-    return columns | {name: numbers_of(columns[name]) for name in numeric}
+    return covariates.iloc[rows].set_axis(index).rename(columns=str)
 
 
 class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]
@@ -604,8 +599,8 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
     _metric = staticmethod(accuracy_score)
     score = AmpliconEstimator.score
 
-    def _target_column(self, values: list[Any]) -> list[str]:
-        return list(map(str, np.array(values).tolist()))
+    def _target_column(self, values: list[Any]) -> Any:
+        return pd.Categorical([*map(str, np.array(values).tolist())])
 
     def _learn_classes(self, values: list[Any]) -> None:
         """Set `classes_`, and the class of each label of the model; `InputError` for values that

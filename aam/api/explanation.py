@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
-from aam.api.memory import inputs_of
 from aam.config import ExplainConfig
+from aam.data.inputs import Inputs, read_inputs
 from aam.data.splits import Split, read_split
-from aam.data.study import Inputs
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
@@ -104,7 +103,7 @@ def _read_inputs(
     problems, taxonomy, split, column = Problems(), None, None, config.group_column
     columns = () if metadata is None or column is None else (column,)
     with problems.collected():
-        inputs = inputs_of(config, table, metadata, columns)
+        inputs = read_inputs(config, columns, table, metadata)
     with problems.collected():
         taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
     with problems.collected():

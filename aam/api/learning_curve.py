@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from aam.api.memory import inputs_of, options_with
 from aam.api.training import load_folds
 from aam.config import FineTuneConfig
-from aam.data.memory import MetadataLike, TableLike
+from aam.data.inputs import MetadataLike, TableLike, options_with, read_inputs
 from aam.errors import InputError
 from aam.predict.held_out import learning_curves
 from aam.typing import OptionValue
@@ -56,7 +55,8 @@ def learning_curve(
     options |= {"metadata_column": (metadata_column,), "group_column": group_column}
     where = "aam.learning_curve"
     config = options_with(FineTuneConfig(), options, where, table=table, metadata=metadata)
-    folds = load_folds(config, inputs=inputs_of(config, table, metadata, (metadata_column,)))
+    inputs = read_inputs(config, (metadata_column,), table, metadata)
+    folds = load_folds(config, inputs=inputs)
     curve = learning_curves(folds, [metadata_column])[metadata_column]
     if curve is None:
         raise InputError("aam.learning_curve: too few groups to draw shares of them")

@@ -13,9 +13,8 @@ import pandas as pd
 
 from aam.api.apply import embedded, load_table, place_samples, prepare_models
 from aam.api.explanation import explained, with_folds
-from aam.api.memory import options_with
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
-from aam.data.memory import MetadataLike, TableLike
+from aam.data.inputs import MetadataLike, TableLike, options_with
 from aam.data.study import PlacedMetric, PlacedSamples
 from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable, file_frame

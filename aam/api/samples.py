@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from aam.data.checks import warn_of_reads
-from aam.data.memory import TableLike, Values, aligned, is_missing_value, table_from
+from aam.data.inputs import TableLike, Values, aligned, is_missing_value, table_from
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aam.api.memory import inputs_of, options_with, path_of
 from aam.config import DataConfig, FineTuneConfig, PretrainConfig
-from aam.data.memory import MetadataLike, TableLike, TreeLike
+from aam.data.inputs import (
+    Inputs,
+    MetadataLike,
+    TableLike,
+    TreeLike,
+    options_with,
+    path_of,
+    read_inputs,
+)
 from aam.data.splits import Split, Subset, classes_not_learned, make_splits, split_columns
-from aam.data.study import Inputs, MetadataColumns, Study, read_inputs
+from aam.data.study import MetadataColumns, Study
 from aam.data.targets import Covariates, Targets, classes_of_few_groups, fit_labels, sorted_labels
 from aam.device.distributed import SINGLE, World, launch, process_count
 from aam.device.environment import is_launcher
@@ -236,7 +243,7 @@ def load_folds(
         covariates.numeric_columns,
         learned=True,
     )
-    inputs = inputs or read_inputs(config.data, columns)
+    inputs = inputs or read_inputs(config, columns.names)
     if not has_epochs:
         # Before the depth is chosen, which keeps most training samples of each class.
         config = choose_folds(config, inputs, required)
@@ -479,7 +486,7 @@ def _load_pretraining(config: PretrainConfig, world: World, inputs: Inputs | Non
     config = replace(config, data=replace(config.data, test_size=config.data.test_size or 0.0))
     data = config.inputs
     columns = MetadataColumns(split_columns(data))
-    inputs = inputs or read_inputs(data, columns)
+    inputs = inputs or read_inputs(data, columns.names)
     config, study = study_for(config, data, inputs, columns, encoder)
     study.require_sequences()
     splits = make_splits(study, data, config.runtime.seed)
@@ -590,7 +597,7 @@ def pretrain(
     options["trees"] = () if tree is None else (str(path_of(tree)),)
     config = options_with(PretrainConfig(), options, "aam.pretrain", metadata=metadata)
     with interrupts_as_in_python():
-        run_pretraining(config, inputs=inputs_of(config, table, metadata, tree=tree))
+        run_pretraining(config, inputs=read_inputs(config, (), table, metadata, tree))
     machine = {name: getattr(config.runtime, name) for name in ("device", "threads")}
     machine["mixed_precision"] = config.runtime.mixed_precision
     return load(Path(output_dir) / "model", **machine)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import skbio
 
-    from aam.data.memory import TableLike, TreeLike
+    from aam.data.inputs import TableLike, TreeLike
 
 log = logging.getLogger("aam")
 
@@ -133,13 +133,13 @@ def unifrac(
     """
     import pandas as pd
 
-    from aam.api.memory import inputs_of, options_with
+    from aam.data.inputs import options_with, read_inputs
 
     if "output" in options:
         raise InputError("aam.unifrac: output is an option of `aam unifrac`, which writes files")
     options = {**options, "unifrac_metric": metric}
     config = options_with(UnifracConfig(), options, "aam.unifrac", table=table, tree=tree)
-    inputs = inputs_of(config, table, tree=tree, need_sequences=False)
+    inputs = read_inputs(config, (), table, tree=tree, need_sequences=False)
     (counts,), (rooted,) = inputs.tables, inputs.trees
     if rooted is None:
         expected = "expected a skbio.TreeNode or the path of a tree"

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy import sparse
 
-from aam.config import NO_TREE, DataConfig
+from aam.config import DataConfig
 from aam.data import checks, primers, region
-from aam.data.memory import MetadataLike, TableLike, TreeLike, metadata_from, table_from, tree_from
+from aam.data.inputs import Inputs
 from aam.data.rarefaction import choose_depth
 from aam.data.splits import split_samples
-from aam.data.table import deep_enough, excluded_ids, make_table, select_samples, without_samples
+from aam.data.table import deep_enough, make_table, select_samples
 from aam.data.targets import (
     Covariates,
     Labels,
@@ -33,11 +30,10 @@ from aam.data.targets import (
 )
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, problem, shown
-from aam.io.matrices import DistanceMatrix, Tile, read_distances
+from aam.io.matrices import DistanceMatrix, Tile
 from aam.io.metadata import Metadata, align
 from aam.io.phylogeny import Phylogeny, matched_tree
 from aam.io.tables import AmpliconTable
-from aam.options import IN_MEMORY
 from aam.typing import Array, Classes, Floats, Integers, Ints, Reals, Rows, Tokens
 
 log = logging.getLogger("aam")
@@ -51,9 +47,6 @@ State = Literal["kept", "excluded", "no metadata", "no class", "few reads"]
 # What became of a sample of a file: it is in the study; left out by --exclude; it lacks metadata; a
 # class that is left out was its only target; it is below the depth.
 STATES: tuple[State, ...] = ("kept", "excluded", "no metadata", "no class", "few reads")
-
-# File names that do not identify a study; the name of their folder is used.
-PLAIN_NAMES = ("table", "feature-table")
 
 
 class PlacedSamples(Protocol):
@@ -96,50 +89,6 @@ class Reference(Protocol):
         """Arrays of a saved model."""
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """Inputs of a study, from files or from memory: one table, or one for each of several studies,
-    with the name of each (a single one may be called ''), the tree of each if it has one, distances
-    in place of a tree, and metadata. The tables are without the samples `excluded`; where there are
-    some, `file_samples` are all samples.
-    """
-
-    tables: tuple[AmpliconTable, ...]
-    names: tuple[str, ...] = ("",)
-    trees: tuple[Phylogeny | None, ...] = (None,)
-    matrix: DistanceMatrix | None = None
-    metadata: Metadata | None = None
-    excluded: tuple[str, ...] = ()
-    file_samples: tuple[str, ...] = ()
-
-    def without(self, path: Path | None) -> Inputs:
-        """Leave out the samples that a file names, from every table that has them."""
-        samples = tuple(name for table in self.tables for name in table.sample_ids)
-        if not (ids := excluded_ids(path, dict.fromkeys(samples))):
-            return self
-        tables = tuple(without_samples(table, set(ids)) for table in self.tables)
-        sizes = dict(zip(self.names, map(len, tables), strict=True))
-        if empty := [name for name, size in sizes.items() if size == 0]:
-            raise InputError(f"{path}: names all samples of {shown(empty)}; leave some of them in")
-        return replace(self, tables=tables, excluded=ids, file_samples=samples)
-
-    def checksums(self, options: Any) -> dict[str, str]:
-        """SHA-256 of the table, tree and metadata of a study that `options` name as `IN_MEMORY`."""
-        (table,), (tree,), metadata, digests = self.tables, self.trees, self.metadata, {}
-        counts, names = table.counts, (table.sample_ids, table.names)
-        parts: dict[str, Any] = {"table": (counts.indptr, counts.indices, counts.data, *names)}
-        if tree is not None:
-            parts["tree"] = tree.parent, tree.length, tree.tips
-        if metadata is not None:
-            cells = {name: metadata.values(name, metadata.ids) for name in metadata.columns}
-            parts["metadata"] = metadata.ids, cells, metadata.kinds
-        for name in parts:
-            if getattr(options, name, None) == IN_MEMORY:
-                values = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in parts[name])
-                digests[name] = hashlib.sha256(b"".join(map(bytes, values))).hexdigest()
-        return digests
-
-
 @dataclass(frozen=True)
 class MetadataColumns:
     """The metadata columns that a study is asked for.
@@ -156,6 +105,11 @@ class MetadataColumns:
     classifier: bool = False
     numeric: Sequence[str] = ()
     learned: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns in which a sample needs a row."""
+        return [*self.required, *self.optional]
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,77 +336,6 @@ class Study:
         return np.array([self.table.row_of[name] for name in sample_ids], np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Sources:
-    """What inputs are read from: paths, or objects that `table_from`, `metadata_from` and
-    `tree_from` take. Several tables are several studies, with the tree of each if it has one.
-    """
-
-    tables: Sequence[TableLike]
-    metadata: MetadataLike | None = None
-    trees: Sequence[TreeLike | None] = (None,)
-    names: tuple[str, ...] = ("",)
-
-    @classmethod
-    def of_files(cls, config: DataConfig) -> Sources:
-        """The files that `config` names."""
-        if not config.tables:
-            tables = () if config.table is None else (config.table,)
-            return cls(tables, config.metadata, (config.tree,))
-        names = study_names(config.tables)
-        trees = [None if path == NO_TREE else path for path in config.trees] or [None] * len(names)
-        return cls(config.tables, config.metadata, trees, names)
-
-
-def read_inputs(
-    config: DataConfig,
-    columns: MetadataColumns = MetadataColumns(),
-    sources: Sources | None = None,
-    need_sequences: bool = True,
-) -> Inputs:
-    """Read tables, metadata and trees.
-
-    Parameters
-    ----------
-    config : DataConfig
-        How they are read.
-    columns : MetadataColumns
-        Columns that the metadata must have.
-    sources : Sources, optional
-        What is read; unset: the files that `config` names.
-    need_sequences : bool
-        Whether ids of features are sequences, and not only tips of a tree.
-
-    Raises
-    ------
-    InputError
-        With the problems of every input, and with metadata columns that are not there.
-    """
-    in_memory, required = sources is not None, [*columns.required, *columns.optional]
-    sources = Sources.of_files(config) if sources is None else sources
-    problems, matrix, metadata = Problems(), None, None
-    tables, rooted = list[AmpliconTable](), dict[object, Phylogeny | None]()
-    for table in sources.tables:
-        with problems.collected():
-            tables.append(table_from(table, config.sequences, need_sequences, config.trim))
-    with problems.collected():
-        if sources.metadata is not None or (in_memory and required):
-            metadata = metadata_from(sources.metadata, config.decimal, config.missing_values)
-            metadata.require(required)
-            metadata = metadata.nested(config.group_column, config.study_column)
-    # A file of several studies is read once. Objects that are no trees may have no hash.
-    keys = [tree if isinstance(tree, (str, os.PathLike)) else id(tree) for tree in sources.trees]
-    for key, tree in dict(zip(keys, sources.trees, strict=True)).items():
-        with problems.collected():
-            rooted[key] = tree_from(tree, config.midpoint_root)
-    with problems.collected():
-        if config.unifrac_matrix is not None:
-            matrix = read_distances(config.unifrac_matrix)
-    problems.raise_if_any()
-    trees = tuple(rooted[key] for key in keys)
-    return Inputs(tuple(tables), sources.names, trees, matrix, metadata).without(config.exclude)
-
-
 def make_study(
     inputs: Inputs,
     config: DataConfig,
@@ -516,7 +399,7 @@ def _check_features(study: Study) -> None:
     checks.log_largest_features(study.table)
     columns, config = study.columns, study.config
     options = filter(None, (config.batch_column, config.group_column, config.study_column))
-    named = [*columns.required, *columns.optional, *options]
+    named = [*columns.names, *options]
     if study.metadata is not None:
         checks.refuse_metadata_inside(study.table, study.metadata, named)
 
@@ -549,12 +432,12 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
     of classes that are lost. Classes of too few groups are left out.
     """
     columns, samples = study.columns, study.table.sample_ids
-    required = [*columns.required, *columns.optional]
     if metadata is None:
-        if required:
-            raise InputError(f"--metadata: not given, but columns {shown(required)} are asked for")
+        if columns.names:
+            asked = shown(columns.names)
+            raise InputError(f"--metadata: not given, but columns {asked} are asked for")
         return study
-    metadata.require(required)
+    metadata.require(columns.names)
     ids = align(metadata, samples, columns.required, study.config.missing)
     study = replace(study, metadata=metadata).keep(ids, "no metadata")
     names, problems = study.class_columns, Problems()
@@ -606,18 +489,6 @@ def lost_classes(
     counts = Counter(metadata.values(name, [sample for sample in samples if sample in metadata]))
     labels = sorted(filter(None, counts.keys() - set(metadata.values(name, selected))))
     return {label: counts[label] for label in labels}
-
-
-def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
-    """Name each study by its file, or by its folder if the file is called ``table``; add a number
-    if others have the same name.
-    """
-    times, names = Counter[str](), []
-    for path in tables:
-        name = path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem
-        times[name] += 1
-        names.append(f"{name}-{times[name]}" if times[name] > 1 else name)
-    return tuple(names)
 
 
 def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[AmpliconTable, Rows]:

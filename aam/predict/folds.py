@@ -14,10 +14,11 @@ import torch
 from aam.config import NO_TREE, DataConfig, FineTuneConfig, PretrainConfig, TrainConfig
 from aam.data.checks import shares_in_words
 from aam.data.donors import divided_donors
+from aam.data.inputs import Inputs
 from aam.data.loader import Loader
 from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets, fold_folder, write_split
-from aam.data.study import Inputs, MetadataColumns, Study, make_study
+from aam.data.study import MetadataColumns, Study, make_study
 from aam.data.targets import Covariates, Targets
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, device_name

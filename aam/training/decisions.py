@@ -18,8 +18,9 @@ import torch
 
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.batch import Batch, PaddedBatch
+from aam.data.inputs import read_inputs
 from aam.data.loader import Loader
-from aam.data.study import MetadataColumns, Study, make_study, read_inputs
+from aam.data.study import Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
@@ -119,8 +120,7 @@ def make_steps(
     device, model = prepare_device(config.runtime), config.model
     data = config.inputs if isinstance(config, PretrainConfig) else config.data
     decide_execution(config.runtime, device, model.attention_shapes, in_bf16=model.trains_in_bf16)
-    inputs = read_inputs(data, MetadataColumns())
-    study = make_study(inputs, data, model.max_bp, config.runtime.seed)
+    study = make_study(read_inputs(data), data, model.max_bp, config.runtime.seed)
     config = replace(config, model=replace(model, max_bp=model.max_bp or study.longest))
     targets = int(isinstance(config, FineTuneConfig))
     return steps_of(config, study, device, targets, task_class, world)

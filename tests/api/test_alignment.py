@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.data.memory import aligned, metadata_from, metadata_of_columns
+from aam.data.inputs import aligned, metadata_from
 from aam.errors import InputError
 from tests.refusals import refusal
 
@@ -113,8 +113,8 @@ def test_metadata_in_memory_has_the_missing_values_of_a_file():
 
 
 def test_labels_in_memory_are_missing_only_where_python_says_so():
-    values = {"y": ["NA", "none", "-", None]}
-    metadata = metadata_of_columns(IDS, values, "y, groups and covariates")
+    frame = pd.DataFrame({"y": ["NA", "none", "-", None]}, IDS)
+    metadata = metadata_from(frame, scheme="blank")
     metadata.require(["y"])
     assert metadata.values("y", IDS) == ("NA", "none", "-", None)
 

@@ -15,8 +15,8 @@ import pytest
 import aam
 from aam.api import apply, evaluation, explanation
 from aam.api.apply import _counted
-from aam.api.memory import inputs_of
 from aam.cli import main
+from aam.data.inputs import read_inputs
 from aam.data.primers import PRIMERS
 from tests.data.studies import samples_in
 from tests.data.test_region import written
@@ -89,7 +89,7 @@ def test_the_whole_table_is_not_kept_while_samples_are_predicted(
     monkeypatch.chdir(tmp_path)
 
     def read(*arguments: Any, **options: Any) -> Any:
-        inputs = inputs_of(*arguments, **options)
+        inputs = read_inputs(*arguments, **options)
         tables.append(weakref.ref(inputs.tables[0]))
         return inputs
 
@@ -105,7 +105,7 @@ def test_the_whole_table_is_not_kept_while_samples_are_predicted(
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     monkeypatch.setattr(explanation, "explain_samples", watched(explanation.explain_samples))
     for module in (apply, explanation):
-        monkeypatch.setattr(module, "inputs_of", read)
+        monkeypatch.setattr(module, "read_inputs", read)
     files = f"--table {study}/table.biom --metadata {study}/metadata.tsv --model {model}"
     for command in ("predict --output p.tsv", "evaluate --output-dir e", "explain --output-dir x"):
         assert main(f"{command} {files}".split()) == 0

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from aam.cli import main
-from aam.data.memory import table_from
+from aam.data.inputs import table_from
 
 DONORS, VISITS, FEATURES = 12, 4, 60
 ROWS = np.arange(DONORS * VISITS)

@@ -30,7 +30,7 @@ from sklearn.utils import estimator_checks
 import aam
 from aam.cli import main
 from aam.config import DataConfig, FineTuneConfig
-from aam.data.memory import is_numeric
+from aam.data.inputs import is_numeric
 from aam.errors import InputError
 from aam.options import keyword_options
 from tests.refusals import refusal

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.memory import inputs_of, options_with
 from aam.api.training import (
     check_targets,
     fit_model,
@@ -23,6 +22,7 @@ from aam.api.training import (
 )
 from aam.cli import main
 from aam.config import FineTuneConfig
+from aam.data.inputs import options_with, read_inputs
 from tests.refusals import refusal
 
 FEATURES = 20
@@ -54,7 +54,7 @@ def folds_of(metadata: pd.DataFrame, table: pd.DataFrame | None = None, **option
     options = {"metadata_column": ("birth",), "rarefy_depth": 500, **options}
     read = {"table": table, "metadata": metadata}
     config = options_with(FineTuneConfig(), options, "test", **read)
-    folds = load_folds(config, inputs=inputs_of(config, **read, columns=options["metadata_column"]))
+    folds = load_folds(config, inputs=read_inputs(config, options["metadata_column"], **read))
     check_targets(folds)
     return folds
 

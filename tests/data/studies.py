@@ -11,7 +11,8 @@ from scipy.sparse import csr_array
 
 from aam.config import DataConfig
 from aam.data import study as studies
-from aam.data.study import MetadataColumns, Study, StudyPart, read_inputs, sample_frame
+from aam.data.inputs import read_inputs
+from aam.data.study import MetadataColumns, Study, StudyPart, sample_frame
 from aam.data.table import make_table
 from aam.data.targets import Labels
 from aam.io.metadata import Metadata, make_metadata
@@ -53,7 +54,9 @@ def samples_in(**states: Sequence[str]) -> pd.DataFrame:
 def load_study(config: DataConfig, max_bp: int | None = None, columns=None, **more) -> Study:
     """The study of the files that `config` names, with seed 0."""
     columns = MetadataColumns() if columns is None else columns
-    return studies.make_study(read_inputs(config, columns), config, max_bp, 0, columns, **more)
+    return studies.make_study(
+        read_inputs(config, columns.names), config, max_bp, 0, columns, **more
+    )
 
 
 def random_counts(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from aam.config import DataConfig
 from aam.data import donors
 from aam.data.columns import Column, column_of_numbers, is_constant_within, read_column
 from aam.data.donors import divided_donors, find_donors, likeness_of, likeness_within
-from aam.data.memory import metadata_from
+from aam.data.inputs import metadata_from
 from aam.data.splits import Split
 from aam.data.table import make_table
 

@@ -8,7 +8,7 @@ import pytest
 
 import aam.data.duplicates
 from aam.data.duplicates import duplicates_of
-from aam.data.memory import table_from
+from aam.data.inputs import table_from
 
 READS = 4000
 

@@ -10,15 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_array
 
 from aam.config import DataConfig
+from aam.data.inputs import read_inputs, study_names
 from aam.data.loader import Loader, distances_of, rarefied_batch
 from aam.data.rarefaction import rarefied_table
 from aam.data.splits import Split, make_splits, write_split
-from aam.data.study import MetadataColumns, Sources, Study, _joined, read_inputs, study_names
+from aam.data.study import MetadataColumns, Study, _joined
 from aam.data.table import make_table, write_biom
 from aam.io.matrices import write_distances
 from tests.data.studies import load_study
@@ -375,6 +377,6 @@ def test_features_without_sequences_are_a_study_that_no_network_reads(tmp_path, 
 
 @pytest.mark.parametrize("tree", [["t.nwk"], {"a": 1}, np.zeros(3), 3])
 def test_other_objects_are_no_trees(tree):
-    sources = Sources((), trees=(tree,))
-    message = refusal(read_inputs, DataConfig(), sources=sources)
+    table = pd.DataFrame(COUNTS, [*"edcba"], SEQUENCES)
+    message = refusal(read_inputs, DataConfig(), table=table, tree=tree)
     assert message.startswith(f"tree is {type(tree).__name__}, expected a skbio.TreeNode")

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aam.data.memory import aligned
+from aam.data.inputs import aligned
 from aam.data.splits import Split, restricted
 from aam.data.table import read_table
 from aam.io.ids import difference

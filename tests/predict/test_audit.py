@@ -284,8 +284,7 @@ def test_a_study_without_a_leak_raises_no_alarm(target, draws):
 def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
     from aam.api.training import load_folds
     from aam.config import FineTuneConfig
-    from aam.data.memory import metadata_from, table_from
-    from aam.data.study import Inputs
+    from aam.data.inputs import Inputs, metadata_from, table_from
     from aam.options import IN_MEMORY, configured
     from aam.predict.held_out import HeldOut
     from aam.report.training import TrainingReport

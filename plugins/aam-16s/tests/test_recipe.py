@@ -12,8 +12,9 @@ import torch
 from skbio import TreeNode
 
 from aam.config import DataConfig
+from aam.data.inputs import read_inputs
 from aam.data.simulate import simulate
-from aam.data.study import make_study, read_inputs
+from aam.data.study import make_study
 from aam.data.table import read_table
 from aam.errors import FINISHED
 from aam.files.atomic import MANIFEST

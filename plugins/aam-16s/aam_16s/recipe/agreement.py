@@ -22,8 +22,9 @@ from scipy import sparse
 
 import aam
 from aam.config import DataConfig
+from aam.data.inputs import read_inputs
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import Study, make_study, read_inputs
+from aam.data.study import Study, make_study
 from aam.data.table import make_table, write_biom
 from aam.data.tokens import kmer_counts
 from aam.diversity.distances import bray_curtis, jaccard, unifrac_matrix

@@ -1,17 +1,20 @@
-"""Tables, trees and metadata from whatever researchers have: a BIOM table, a DataFrame, AnnData, a
-tree of scikit-bio, or a file.
+"""Inputs of a study: tables, trees and metadata from files, or from objects of Python: a BIOM
+table, a DataFrame, AnnData, a tree of scikit-bio.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import numbers
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +22,12 @@ import pandas as pd
 from scipy import sparse
 
 import aam.data.table
-from aam.data.table import table_of_counts
-from aam.errors import InputError, shown
+from aam.config import NO_TREE, DataConfig
+from aam.data.table import excluded_ids, table_of_counts, without_samples
+from aam.errors import InputError, Problems, shown
 from aam.io.headers import row_numbers
 from aam.io.ids import difference
+from aam.io.matrices import DistanceMatrix, read_distances
 from aam.io.metadata import (
     Cells,
     Metadata,
@@ -35,13 +40,16 @@ from aam.io.metadata import (
 )
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
-from aam.typing import Floats, PathLike
+from aam.options import IN_MEMORY, configured, option_problems
+from aam.typing import Floats, OptionValue, PathLike
 
 if TYPE_CHECKING:
     import biom
     import skbio
 
 log = logging.getLogger("aam")
+
+Config = TypeVar("Config")
 
 
 class AnnData(Protocol):
@@ -233,43 +241,21 @@ def _check_ids(sample_ids: Sequence[str]) -> None:
         )
 
 
-def metadata_of_columns(
-    sample_ids: Sequence[str], columns: Mapping[str, Floats | Sequence[Any]], source: str
+def metadata_from(
+    source: MetadataLike | None,
+    decimal: str = ".",
+    missing_values: Collection[str] = (),
+    name: str = "metadata",
+    scheme: str = "",
 ) -> Metadata:
-    """Return columns of values in the order of `sample_ids` as metadata: arrays of numbers, and
-    other values, which are categories.
+    """Return the metadata of a file or of a DataFrame by sample id.
 
-    Of these only None, NaN and empty text are missing, as Python says it. `source` is what messages
-    call the metadata.
+    Messages call a DataFrame by its `name`; `scheme` is what ``#q2:missing`` says of its columns.
 
     Raises
     ------
     InputError
-        Sample ids that could not stand in the files of a run.
-    """
-    _check_ids(sample_ids)
-    described, types, schemes = dict[str, Cells](), dict[str, str](), dict[str, str]()
-    for name, values in columns.items():
-        if isinstance(values, np.ndarray):
-            described[name], types[name] = values, "numeric"
-            continue
-        described[name] = tuple(map(_text, values))
-        types[name], schemes[name] = "categorical", "blank"
-    return make_metadata(sample_ids, described, types, schemes, source)
-
-
-def check_column_names(frame: pd.DataFrame, name: str) -> None:
-    """Raise `InputError` where two columns of a DataFrame have the same name as text."""
-    times = Counter(map(str, frame.columns))
-    if repeated := [column for column, number in times.items() if number > 1]:
-        raise InputError(f"{name}: columns of the same name: {shown(repeated)}; rename them")
-
-
-def metadata_from(
-    source: MetadataLike | None, decimal: str = ".", missing_values: Collection[str] = ()
-) -> Metadata:
-    """Return the metadata of a file or of a DataFrame by sample id; `InputError` for anything
-    else.
+        Anything else, or sample ids that could not stand in the files of a run.
     """
     if isinstance(source, Metadata):
         return source
@@ -278,23 +264,207 @@ def metadata_from(
     if not isinstance(source, pd.DataFrame):
         kind = type(source).__name__
         raise InputError(f"metadata is {kind}, expected a DataFrame by sample id, or a path")
-    ids = [*map(str, source.index)]
-    _check_ids(ids)
-    names, remedy = [*map(str, source.columns)], "pass metadata.set_index(COLUMN)"
-    if numbered := row_numbers(["", *names], ids, remedy):
-        raise InputError(f"metadata: {numbered}")
+    ids, names = [*map(str, source.index)], [*map(str, source.columns)]
+    if unreadable := [name for name in ids if name[:1] in ("#", "") or name != name.strip()]:
+        raise InputError(
+            f"{len(unreadable)} of {len(ids)} sample ids cannot stand in metadata: "
+            f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
+            "space around ids; rename these samples"
+        )
+    if numbered := row_numbers(["", *names], ids, "pass metadata.set_index(COLUMN)"):
+        raise InputError(f"{name}: {numbered}")
     columns, types = dict[str, Cells](), dict[str, str]()
-    faults = {name: fault for name, fault in unnamed_columns(names).items() if name}
-    for place, name in enumerate(names):
-        if name in faults:
+    faults = {column: fault for column, fault in unnamed_columns(names).items() if column}
+    for place, column in enumerate(names):
+        if column in faults:
             continue
         values = source.iloc[:, place]
         # NumPy has no whole numbers with gaps: Int64 with pandas.NA would become 1.0 and NaN.
         is_array = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iuf"
         # Text is read as that of a file, which may hold numbers.
         cells = () if is_array else read_cells(map(_text, values.tolist()), decimal)
-        columns[name] = values.to_numpy() if is_array else cells
+        columns[column] = values.to_numpy() if is_array else cells
         is_category = isinstance(values.dtype, pd.CategoricalDtype)
-        types[name] = "numeric" if is_numeric(values) else "categorical" * is_category
-    metadata = make_metadata(ids, columns, types, {}, "metadata", missing_values=missing_values)
+        types[column] = "numeric" if is_numeric(values) else "categorical" * is_category
+    schemes = dict.fromkeys(columns, scheme)
+    metadata = make_metadata(ids, columns, types, schemes, name, missing_values=missing_values)
     return with_faults(metadata, faults)
+
+
+# --- inputs of a study -------------------------------------------------------------------------
+
+# File names that do not identify a study; the name of their folder is used.
+PLAIN_NAMES = ("table", "feature-table")
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Inputs of a study, from files or from memory: one table, or one for each of several studies,
+    with the name of each (a single one may be called ''), the tree of each if it has one, distances
+    in place of a tree, and metadata. The tables are without the samples `excluded`; where there are
+    some, `file_samples` are all samples.
+    """
+
+    tables: tuple[AmpliconTable, ...]
+    names: tuple[str, ...] = ("",)
+    trees: tuple[Phylogeny | None, ...] = (None,)
+    matrix: DistanceMatrix | None = None
+    metadata: Metadata | None = None
+    excluded: tuple[str, ...] = ()
+    file_samples: tuple[str, ...] = ()
+
+    def without(self, path: Path | None) -> Inputs:
+        """Leave out the samples that a file names, from every table that has them."""
+        samples = tuple(name for table in self.tables for name in table.sample_ids)
+        if not (ids := excluded_ids(path, dict.fromkeys(samples))):
+            return self
+        tables = tuple(without_samples(table, set(ids)) for table in self.tables)
+        sizes = dict(zip(self.names, map(len, tables), strict=True))
+        if empty := [name for name, size in sizes.items() if size == 0]:
+            raise InputError(f"{path}: names all samples of {shown(empty)}; leave some of them in")
+        return replace(self, tables=tables, excluded=ids, file_samples=samples)
+
+    def checksums(self, options: Any) -> dict[str, str]:
+        """SHA-256 of the table, tree and metadata of a study that `options` name as `IN_MEMORY`."""
+        (table,), (tree,), metadata, digests = self.tables, self.trees, self.metadata, {}
+        counts, names = table.counts, (table.sample_ids, table.names)
+        parts: dict[str, Any] = {"table": (counts.indptr, counts.indices, counts.data, *names)}
+        if tree is not None:
+            parts["tree"] = tree.parent, tree.length, tree.tips
+        if metadata is not None:
+            cells = {name: metadata.values(name, metadata.ids) for name in metadata.columns}
+            parts["metadata"] = metadata.ids, cells, metadata.kinds
+        for name in parts:
+            if getattr(options, name, None) == IN_MEMORY:
+                values = (x if isinstance(x, np.ndarray) else repr(x).encode() for x in parts[name])
+                digests[name] = hashlib.sha256(b"".join(map(bytes, values))).hexdigest()
+        return digests
+
+
+def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
+    """Name each study by its file, or by its folder if the file is called ``table``; add a number
+    if others have the same name.
+    """
+    times, names = Counter[str](), []
+    for path in tables:
+        name = path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem
+        times[name] += 1
+        names.append(f"{name}-{times[name]}" if times[name] > 1 else name)
+    return tuple(names)
+
+
+def read_inputs(
+    config: object,
+    columns: Sequence[str] = (),
+    table: TableLike | None = None,
+    metadata: MetadataLike | None = None,
+    tree: TreeLike | None = None,
+    need_sequences: bool = True,
+) -> Inputs:
+    """Read tables, metadata and trees.
+
+    Parameters
+    ----------
+    config : DataConfig, or the options of a command
+        How they are read.
+    columns : sequence of str
+        Columns that the metadata must have.
+    table, metadata, tree
+        What is read; without a table the files that `config` names. A tree belongs to its table.
+    need_sequences : bool
+        Whether ids of features are sequences, and not only tips of a tree.
+
+    Raises
+    ------
+    InputError
+        With the problems of every input, and with metadata columns that are not there.
+    """
+    data: Any = SimpleNamespace(**vars(DataConfig()) | vars(getattr(config, "data", config)))
+    names: tuple[str, ...] = ("",)
+    tables, trees, is_passed = [table], [tree], table is not None
+    if not is_passed:
+        metadata, tables, trees = data.metadata, [data.table], [data.tree]
+    if not is_passed and data.tables:
+        names, tables = study_names(data.tables), data.tables
+        trees = [None if path == NO_TREE else path for path in data.trees] or [None] * len(tables)
+    problems, matrix, typed = Problems(), None, None
+    read, rooted = list[AmpliconTable](), dict[object, Phylogeny | None]()
+    for source in tables:
+        with problems.collected():
+            read.append(table_from(source, data.sequences, need_sequences, data.trim))
+    with problems.collected():
+        if metadata is not None or (is_passed and columns):
+            typed = metadata_from(metadata, data.decimal, data.missing_values)
+            typed.require(columns)
+            typed = typed.nested(data.group_column, data.study_column)
+    # A file of several studies is read once. Objects that are no trees may have no hash.
+    keys = [source if isinstance(source, (str, os.PathLike)) else id(source) for source in trees]
+    for key, source in dict(zip(keys, trees, strict=True)).items():
+        with problems.collected():
+            rooted[key] = tree_from(source, data.midpoint_root)
+    with problems.collected():
+        if data.unifrac_matrix is not None:
+            matrix = read_distances(data.unifrac_matrix)
+    problems.raise_if_any()
+    rooted_trees = tuple(rooted[key] for key in keys)
+    return Inputs(tuple(read), names, rooted_trees, matrix, typed).without(data.exclude)
+
+
+# --- inputs in place of options ---------------------------------------------------------------
+
+
+def read_table(source: TableLike) -> AmpliconTable:
+    """Read a table of reads, whose rows scikit-learn can divide.
+
+    Parameters
+    ----------
+    source : biom.Table, pandas.DataFrame, anndata.AnnData, AmpliconTable, or path
+        Rows of a DataFrame, and observations of AnnData, are samples called by the index; columns
+        are ASVs. A path is read as the commands read ``--table``.
+
+    Returns
+    -------
+    AmpliconTable
+        ASVs in the order of their sequences, samples in the order of the source.
+
+    Raises
+    ------
+    InputError
+        Anything else, a file that is no table, reads that are not whole numbers, or ids that occur
+        twice.
+
+    Examples
+    --------
+    >>> table = aam.read_table("table.biom")
+    >>> table.shape
+    (60, 80)
+    >>> len(table[table.depths >= 1000])
+    46
+    """
+    return table_from(source)
+
+
+def options_with(
+    default: Config,
+    options: Mapping[str, OptionValue],
+    where: str,
+    **inputs: TableLike | MetadataLike | TreeLike | None,
+) -> Config:
+    """Return the configuration `default` with options and inputs by name: the option of an input is
+    its path, or `IN_MEMORY`.
+
+    Raises
+    ------
+    InputError
+        Options that do not exist, have a wrong value or contradict each other.
+    """
+    paths = {name: path_of(source) for name, source in inputs.items() if source is not None}
+    config = configured(default, {**options, **paths}, where)
+    if problems := option_problems(config):
+        raise InputError(*problems)
+    return config
+
+
+def path_of(source: TableLike | MetadataLike | TreeLike) -> Path:
+    """The path of an input, `IN_MEMORY` for one that is no file."""
+    return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
