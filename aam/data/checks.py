@@ -12,10 +12,10 @@ import pandas as pd
 from scipy.sparse import csr_array, csr_matrix
 
 from aam.errors import refuse, short, shown
-from aam.io.headers import folded
 from aam.io.ids import md5
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
+from aam.io.text import folded
 from aam.typing import Ids, Ints
 
 log = logging.getLogger("aam")

@@ -25,19 +25,9 @@ import aam.data.table
 from aam.config import NO_TREE, DataConfig
 from aam.data.table import excluded_ids, table_of_counts, without_samples
 from aam.errors import InputError, Problems, shown
-from aam.io.headers import row_numbers
 from aam.io.ids import difference
 from aam.io.matrices import DistanceMatrix, read_distances
-from aam.io.metadata import (
-    Cells,
-    Metadata,
-    make_metadata,
-    number_text,
-    read_cells,
-    read_metadata,
-    unnamed_columns,
-    with_faults,
-)
+from aam.io.metadata import Metadata, make_metadata, read_metadata, with_point
 from aam.io.phylogeny import Phylogeny, read_tree, rooted_tree
 from aam.io.tables import AmpliconTable, checked_table
 from aam.options import IN_MEMORY, configured, option_problems
@@ -228,7 +218,7 @@ def _text(value: Any) -> str:
     value = value.item() if isinstance(value, np.generic) else value
     if is_missing_value(value):
         return ""
-    return number_text(value) if isinstance(value, float) else str(value).strip()
+    return repr(value) if isinstance(value, float) else str(value).strip()
 
 
 def _check_ids(sample_ids: Sequence[str]) -> None:
@@ -271,24 +261,16 @@ def metadata_from(
             f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
             "space around ids; rename these samples"
         )
-    if numbered := row_numbers(["", *names], ids, "pass metadata.set_index(COLUMN)"):
-        raise InputError(f"{name}: {numbered}")
-    columns, types = dict[str, Cells](), dict[str, str]()
-    faults = {column: fault for column, fault in unnamed_columns(names).items() if column}
-    for place, column in enumerate(names):
-        if column in faults:
-            continue
+    columns, types = list[Sequence[str]](), list[str]()
+    for place in range(len(names)):
         values = source.iloc[:, place]
-        # NumPy has no whole numbers with gaps: Int64 with pandas.NA would become 1.0 and NaN.
-        is_array = isinstance(values.dtype, np.dtype) and values.dtype.kind in "iuf"
         # Text is read as that of a file, which may hold numbers.
-        cells = () if is_array else read_cells(map(_text, values.tolist()), decimal)
-        columns[column] = values.to_numpy() if is_array else cells
+        cells = map(_text, values.tolist())
+        columns.append([*map(with_point, cells)] if decimal == "," else [*cells])
         is_category = isinstance(values.dtype, pd.CategoricalDtype)
-        types[column] = "numeric" if is_numeric(values) else "categorical" * is_category
-    schemes = dict.fromkeys(columns, scheme)
-    metadata = make_metadata(ids, columns, types, schemes, name, missing_values=missing_values)
-    return with_faults(metadata, faults)
+        types.append("numeric" if is_numeric(values) else "categorical" * is_category)
+    said = types, [scheme] * len(names)
+    return make_metadata(ids, names, columns, *said, name, None, missing_values)
 
 
 # --- inputs of a study -------------------------------------------------------------------------

@@ -13,11 +13,10 @@ from scipy.sparse import csr_array
 from aam.data.totals import refuse_computed
 from aam.errors import InputError, Problems, problem, shown
 from aam.files.atomic import read_bytes
-from aam.io.headers import is_id_header
 from aam.io.ids import difference
 from aam.io.sequences import LEAST_DNA, clean, fasta_ids, is_sequence, read_fasta
 from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
-from aam.io.text import DELIMITERS, HDF5_MAGIC, decoded, read_content, read_text, unix
+from aam.io.text import HDF5_MAGIC, IS_ID_NAME, decoded, read_content, read_text, unix
 from aam.typing import Ids
 
 log = logging.getLogger("aam")
@@ -25,9 +24,6 @@ log = logging.getLogger("aam")
 
 # NumPy draws no hypergeometric samples from this number of reads or more.
 TOO_MANY_READS = 10**9
-
-# The end of the first cell of a line.
-CELL_END = re.compile(f"[{''.join(DELIMITERS)}]")
 
 
 def make_table(
@@ -157,10 +153,9 @@ def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, .
     """
     if path is None:
         return ()
-    lines = [line.strip() for line in unix(read_text(path)).split("\n")]
-    lines = [line for line in lines if not line.startswith("#") or line in sample_ids]
-    names = list(dict.fromkeys(filter(None, lines)))
-    if names and names[0] not in sample_ids and is_id_header(names[:1]):
+    lines = dict.fromkeys(line.strip() for line in unix(read_text(path)).split("\n"))
+    names = [x for x in lines if x and (x in sample_ids or not x.startswith("#"))]
+    if names and names[0] not in sample_ids and IS_ID_NAME(names[0]):
         names = names[1:]
     if not names:
         log.warning("warning: %s contains no sample ids; no sample is left out", path)
@@ -168,9 +163,7 @@ def excluded_ids(path: Path | None, sample_ids: Collection[str]) -> tuple[str, .
     if unknown := [name for name in names if name not in sample_ids]:
         fault = f"{len(unknown)} of {len(names)} ids are no samples of the table: {shown(unknown)}"
         fault += difference(names, sample_ids)
-        firsts = [CELL_END.split(name)[0].strip('"') for name in unknown]
-        is_table = any(first in sample_ids for first in firsts)
-        remedy = "expected one sample id a line" + ": keep only the first column" * is_table
+        remedy = "correct them; each line contains a sample id and nothing else"
         raise InputError(problem(path, fault, remedy=remedy))
     if len(names) == len(sample_ids):
         raise InputError(f"{path}: names all {len(names)} samples; leave some of them in")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ from aam.errors import InputError, RunError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file, read_bytes, write_text
 from aam.io.ids import difference, repeated
 from aam.io.packed import dataset, is_written_artifact, open_hdf5, write_artifact
-from aam.io.text import read_table_text, read_text, unix
+from aam.io.text import NUMBER, read_table_text, read_text, unix
 from aam.typing import Floats
 
 DenseMatrix: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -126,44 +127,29 @@ def _read_h5(path: Path) -> DistanceMatrix:
 
 
 def _read_text(path: Path) -> DistanceMatrix:
-    """Read a header of ids and then one line of id and distances per sample; comments above are
-    skipped. R leaves the first cell of the header out.
+    """Read a header of ids, next to an empty cell, and then one line of id and distances per
+    sample; comments above are skipped.
     """
     text = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"})
     table = read_table_text(text, path, "an empty cell and then the sample ids")
-    ids, faults = table.header[1:], table.faults
-    # A distance takes a digit and a separator at least.
-    if 2 * len(ids) ** 2 > len(text):
-        fault = f"{len(ids)} sample ids in the first line but not as many rows below"
-        raise InputError(problem(path, fault, remedy="is it cut off?"))
-    values, number, in_order = np.empty((len(ids), len(ids))), 0, True
-    for line, (name, *cells) in table.rows(least=1):
-        expected = ids[number] if number < len(ids) else "no further line"
+    ids, values, faults, in_order = table.header[1:], list[Floats](), table.faults, True
+    expected = itertools.chain(ids, itertools.repeat("no further line"))
+    for (line, (name, *cells)), sample in zip(table.rows(least=1), expected, strict=False):
         # Below a row that is absent or exchanged, every row is another one too.
-        if in_order and name.strip() != expected:
+        if in_order and name.strip() != sample:
             order = "another sample than in the header; write rows and columns in the same order"
-            faults.add(order, line, f"{name!r}, expected {expected!r}")
+            faults.add(order, line, f"{name!r}, expected {sample!r}")
             in_order = False
-        number += 1
-        if gaps := len([cell for cell in cells if not cell.strip()]):
-            cause = f"fewer distances than the {len(ids)} of the header; is the file cut off?"
-            faults.add(cause, line, f"{len(cells) - gaps} distances")
-            continue
-        if texts := [cell for cell in cells if "_" in cell]:
-            # NumPy reads 1_0 as 10.
-            faults.add("holds no distances", line, repr(texts[0]))
-            continue
         try:
-            distances = np.array(cells, np.float64)
-        except ValueError as error:
-            faults.add("holds no distances", line, str(error))
-            continue
-        if in_order:
-            values[number - 1] = distances
+            # NumPy reads 1_0 as 10.
+            values.append(np.array([cell.replace("_", "?") for cell in cells], np.float64))
+        except ValueError:
+            other = next(cell for cell in cells if not NUMBER.fullmatch(cell.strip()))
+            faults.add(f"expected {len(ids)} distances; is the file cut off?", line, repr(other))
+    if not faults.messages and len(values) < len(ids):
+        faults.add(f"ends after {len(values)} rows, expected {len(ids)}; is it cut off?")
     faults.raise_if_any()
-    if number < len(ids):
-        raise InputError(f"{path}: ends after {number} rows, expected {len(ids)}; is it cut off?")
-    return _checked(ids, values, path)
+    return _checked(ids, np.array(values), path)
 
 
 def _known_suffix(path: Path, suffixes: Iterable[str]) -> str:

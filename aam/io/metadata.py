@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 import math
 import re
@@ -11,18 +12,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from aam.config import Missing
 from aam.errors import InputError, problem, refuse, short, shown
-from aam.io.headers import row_numbers
 from aam.io.ids import difference, repeated, unique_remedy
 from aam.io.missing import is_missing, is_no_class
 from aam.io.text import (
     DIRECTIVE,
+    IS_ID_NAME,
     MOST_LINES,
     Faults,
     TextTable,
@@ -30,14 +31,9 @@ from aam.io.text import (
     read_table_text,
     read_text,
 )
-from aam.typing import Array, Floats, Ids, Ints
+from aam.typing import Floats, Ids, Ints
 
 ColumnType = Literal["numeric", "categorical"]
-# A column of text as it stands in a file, or of numbers from memory, NaN where one is missing.
-Cells: TypeAlias = Sequence[str] | Array
-
-# Ids that QIIME 2 refuses, in any case, because they repeat the header.
-RESERVED_ID = re.compile(r"id|#?sample ?id|(sample|feature)[ -]?id|sample_name|#otu ?id", re.I)
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
 ARTIFACTS = {
@@ -45,27 +41,17 @@ ARTIFACTS = {
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
 EXPECTED_METADATA = (
-    "a header that begins with the name of the id column, such as 'sample-id' or 'id'; put the "
-    "sample ids in the first column and call it sample-id"
+    "a header with tabs or commas between its cells; put the sample ids in the first column and "
+    "call it sample-id"
 )
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
 log = logging.getLogger(__name__)
 
 
-def _with_point(value: str) -> str:
+def with_point(value: str) -> str:
     """Replace the comma of a decimal number by a point; other text is not changed."""
     return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
-
-
-def number_text(number: float) -> str:
-    """Return a number as a cell with all its bits; empty for NaN."""
-    return "" if math.isnan(number) else repr(number)
-
-
-def read_cells(cells: Iterable[str], decimal: str) -> tuple[str, ...]:
-    """Return the cells of a column, numbers with the `decimal` mark "," with a point."""
-    return tuple(map(_with_point, cells)) if decimal == "," else tuple(cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +195,7 @@ class Metadata:
 def _is_comment(first: str) -> bool:
     """Return whether a row with this first cell is a comment, and not a directive or a header."""
     is_directive = first.startswith(DIRECTIVE)
-    return first.startswith("#") and not is_directive and not RESERVED_ID.fullmatch(first)
+    return first.startswith("#") and not is_directive and not IS_ID_NAME(first)
 
 
 def _samples_and_directives(table: TextTable) -> tuple[list[list[str]], dict[str, list[str]]]:
@@ -223,7 +209,7 @@ def _samples_and_directives(table: TextTable) -> tuple[list[list[str]], dict[str
         cells = [strings.setdefault(cell, cell) for cell in map(str.strip, row)]
         first = cells[0]
         directive = first[4:].split(" ")[0] if first.startswith(DIRECTIVE) else ""
-        if RESERVED_ID.fullmatch(first):
+        if IS_ID_NAME(first):
             faults.add("repeats the header; remove it", line)
         elif directive not in ("", "types", "missing"):
             faults.add("unknown directive, expected #q2:types or #q2:missing", line)
@@ -235,43 +221,19 @@ def _samples_and_directives(table: TextTable) -> tuple[list[list[str]], dict[str
             directives[directive] = cells[1:]
         else:
             samples.append(cells)
-    if samples or faults.messages:
-        return samples, directives
-    width = len(table.header)
-    ids = [cells[0].strip() for cells in table.comments if len(cells) == width > 1]
-    if ids:
-        remedy = "they are comments, as in QIIME 2; remove the # from the ids"
-        faults.add(f"all {len(ids)} rows begin with #, such as {ids[0]!r}; {remedy}")
-    else:
-        faults.add("a header but no samples below it")
+    if not samples and not faults.messages:
+        faults.add("a header but no samples below it; rows that begin with # are comments")
     return samples, directives
-
-
-def unnamed_columns(header: Sequence[str]) -> dict[str, str]:
-    """Describe columns without a name, or with that of another, by name."""
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(header, 1):
-        places.setdefault(name, []).append(place)
-    faults = dict[str, str]()
-    for name, columns in places.items():
-        listed = ", ".join(f"column {place}" for place in columns[:MOST_LINES])
-        if not name:
-            faults[name] = f"{len(columns)} columns have no name: {listed}"
-        elif len(columns) > 1:
-            faults[name] = f"{len(columns)} columns are called {name!r}: {listed}; name each once"
-    return faults
 
 
 def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str] = ()) -> Metadata:
     """Read sample metadata by the rules of QIIME 2, from text or a .qza of `ARTIFACTS`.
 
     Tabs, commas or semicolons separate the cells. With the `decimal` mark "," cells such as 0,5 are
-    numbers. The first column has a name of ids (`is_id_header`); rows that begin with ``#``
+    numbers. The first column has a name of ids (`ID_NAME`) or none; rows that begin with ``#``
     are comments but for ``#q2:types`` and ``#q2:missing``; white space around cells is dropped;
     rows may end early. What `is_missing` names is missing unless ``#q2:missing`` says ``blank``; so
     are `missing_values`, always.
-
-    Columns without a name of their own are left out, with a warning.
 
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids,
     directives.
@@ -279,61 +241,44 @@ def read_metadata(path: Path, decimal: str = ".", missing_values: Collection[str
     table = read_table_text(read_text(path, ARTIFACTS), path, EXPECTED_METADATA)
     samples, directives = _samples_and_directives(table)
     ids, *columns = zip(*samples, strict=True) if samples else [()] * len(table.header)
-    if numbered := row_numbers(table.header, ids):
-        table.faults.add(numbered)
-    header = [table.header[0] or "id", *table.header[1:]]
-    nothing = [""] * len(columns)
-    types, schemes = (
-        dict(zip(header[1:], directives.get(directive, nothing), strict=True))
-        for directive in ("types", "missing")
-    )
-    cells_of = {
-        name: read_cells(cells, decimal) for name, cells in zip(header[1:], columns, strict=True)
-    }
-    faults_of_columns = unnamed_columns(header)
-    for name in faults_of_columns:
-        cells_of.pop(name, None)
-    metadata = make_metadata(ids, cells_of, types, schemes, str(path), table.faults, missing_values)
-    return with_faults(metadata, faults_of_columns)
-
-
-def with_faults(metadata: Metadata, faults: Mapping[str, str]) -> Metadata:
-    """The metadata with the faults of columns that were left out, which are logged: these columns
-    are refused only where an option names them.
-    """
-    for fault in faults.values():
-        log.warning("warning: %s: header: %s; left out", metadata.source, fault)
-    return replace(metadata, faults={**metadata.faults, **{n: (f,) for n, f in faults.items()}})
+    if decimal == ",":
+        columns = [tuple(map(with_point, cells)) for cells in columns]
+    types, schemes = (directives.get(x, [""] * len(columns)) for x in ("types", "missing"))
+    said = types, schemes, str(path), table.faults
+    return make_metadata(ids, table.header[1:], columns, *said, missing_values)
 
 
 def make_metadata(
     ids: Sequence[str],
-    columns: Mapping[str, Cells],
-    types: Mapping[str, str],
-    schemes: Mapping[str, str],
+    names: Sequence[str],
+    columns: Sequence[Sequence[str]],
+    types: Sequence[str],
+    schemes: Sequence[str],
     source: str,
     faults_of_rows: Faults | None = None,
     missing_values: Collection[str] = (),
 ) -> Metadata:
-    """Return the metadata of samples `ids`, from cells or numbers by column and what ``#q2:types``
-    and ``#q2:missing`` say.
+    """Return the metadata of samples `ids`, from the cells of each column and what ``#q2:types``
+    and ``#q2:missing`` say of it.
 
     Missing are the words of `is_missing`, but for the columns in which only empty cells are
-    (``blank``), and `missing_values`, in any case. `source` is its name in messages, and
-    `faults_of_rows` are those that were found before. Raises `InputError` with all.
+    (``blank``), and `missing_values`, in any case. Columns without a name of their own are left
+    out, with a warning. `source` is its name in messages, and `faults_of_rows` are those that were
+    found before. Raises `InputError` with all.
     """
     faults_of_rows = Faults(source) if faults_of_rows is None else faults_of_rows
     if duplicates := repeated(ids):
         rows = f"{len(duplicates)} sample ids stand on several rows"
         faults_of_rows.add(f"{rows}: {shown(duplicates)}; {unique_remedy(duplicates)}")
     faults_of_rows.raise_if_any()
-    named = frozenset(map(str.lower, missing_values))
+    faults, named = _faults_of_names(names, columns), frozenset(map(str.lower, missing_values))
+    for fault in itertools.chain(*faults.values()):
+        log.warning("warning: %s: header: %s; left out", source, fault)
     text, kinds = dict[str, pd.Categorical](), dict[str, ColumnType]()
-    faults, odd, words = dict[str, list[str]](), dict[str, list[str]](), dict[str, list[str]]()
-    for name, cells in columns.items():
-        if isinstance(cells, np.ndarray):
-            cells = [number_text(number) for number in cells.tolist()]
-        stated, scheme = types.get(name, ""), schemes.get(name, "")
+    odd, words = dict[str, list[str]](), dict[str, list[str]]()
+    for name, cells, stated, scheme in zip(names, columns, types, schemes, strict=True):
+        if not name or name in faults:
+            continue
         is_blank = scheme in ("blank", "no-missing")
         codes, labels = pd.factorize(np.array([*cells], dtype=object), sort=True)
         gaps = [
@@ -349,6 +294,25 @@ def make_metadata(
         odd[name] = [] if is_blank else _odd_cells(name, pd.Series(column, ids))
     frame = pd.DataFrame(text, pd.Index(ids, dtype=object))
     return Metadata(frame, kinds, source, faults, odd, words)
+
+
+def _faults_of_names(
+    names: Sequence[str], columns: Sequence[Sequence[str]]
+) -> dict[str, list[str]]:
+    """Describe columns without a name, unless they are empty, and of the name of another. The
+    column of ids is the first.
+    """
+    places, faults = dict[str, list[str]](), dict[str, list[str]]()
+    for place, (name, cells) in enumerate(zip(names, columns, strict=True), 2):
+        if name or any(cells):
+            places.setdefault(name, []).append(f"column {place}")
+    for name, found in places.items():
+        listed = f"{len(found)} columns {{}}: {', '.join(found[:MOST_LINES])}"
+        if not name:
+            faults[name] = [listed.format("have no name")]
+        elif len(found) > 1:
+            faults[name] = [listed.format(f"are called {name!r}") + "; name each once"]
+    return faults
 
 
 def _column_faults(name: str, column: pd.Series, stated: str, scheme: str) -> list[str]:

@@ -21,11 +21,10 @@ from scipy.sparse import csr_array, csr_matrix
 import aam
 from aam.errors import InputError, problem, refuse, reworded, short, shown
 from aam.files.atomic import atomic_file
-from aam.io.headers import folded
 from aam.io.ids import repeated, unique_remedy
 from aam.io.packed import dataset, open_hdf5
 from aam.io.sequences import is_sequence
-from aam.io.text import Faults, decoded, nameless_columns, unix
+from aam.io.text import MOST_LINES, Faults, decoded, folded, unix
 from aam.typing import Floats, Integers, Ints
 
 MAX_COUNT = 2**32 - 1
@@ -307,8 +306,9 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     _check_header(lines[start], where)
     header, faults = [cell.strip() for cell in lines[start].split("\t")], Faults(where)
     names = header[1:-1] if folded(header[-1]) == "taxonomy" else header[1:]
-    if nameless := [place for place, name in enumerate(header, 1) if not name]:
-        raise InputError(f"{where}: {nameless_columns(nameless)}")
+    if nameless := [str(place) for place, name in enumerate(header, 1) if not name]:
+        fault = f"header: columns {', '.join(nameless[:MOST_LINES])} have no name"
+        raise InputError(problem(where, fault, remedy="name each column, or delete it"))
     ids, columns, values, ends = list[str](), [], [], [0]
     for number, line in enumerate(lines[start + 1 :], start + 2):
         cells = line.split("\t")

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, problem, short
-from aam.io.headers import folded
 from aam.io.ids import difference, items_of_features, md5
-from aam.io.text import Faults, read_text, unix
+from aam.io.text import Faults, folded, read_text, unix
 
 # The one form, that of QIIME 2, folded.
 FIRST_COLUMNS = ["featureid", "taxon"]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import itertools
 import math
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, problem, reworded
 from aam.files.atomic import MAX_BYTES, read_bytes
-from aam.io.headers import is_id_header
 from aam.io.packed import AS_TEXT, EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 # Lines that a message lists.
@@ -36,13 +34,8 @@ OTHER_FORMATS = {
     "write.table(x, FILE, sep='\\t', quote=FALSE, col.names=NA)",
 }
 
-DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
-
 # Rows that are no comments, though they begin with #.
 DIRECTIVE = ("#q2:", "#sk:")
-
-# Letters and lines among which the header is looked for.
-HEAD, HEADER_WITHIN = 4 << 20, 1_000
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -106,10 +99,11 @@ def unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def without_accents(text: str) -> str:
-    """Return text in lower case without accents."""
-    letters = unicodedata.normalize("NFKD", text).lower()
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+def folded(name: str) -> str:
+    """Return a name without case, blanks and punctuation: ``#OTU ID`` and ``otu_id`` are
+    ``otuid``.
+    """
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
 # --- faults ------------------------------------------------------------------------------------
@@ -144,71 +138,57 @@ class Faults:
             raise InputError(*self.messages)
 
 
-def nameless_columns(places: Sequence[int]) -> str:
-    """Describe columns at some places, from 1, that have no name; "" for no column."""
-    listed = ", ".join(map(str, places[:MOST_LINES]))
-    has = f"column {listed} has" if len(places) == 1 else f"columns {listed} have"
-    return f"header: {has} values and no name; name each column, or delete it" if places else ""
-
-
 # --- tables of text ----------------------------------------------------------------------------
 
 # Strategy: a table of text is read in one pass, a row at a time, because the cells of a large
-# table take twenty times the memory of its numbers. `read_table_text` finds the delimiter and the
-# header. `TextTable.rows` then gives every row as many cells as the header has and collects the
-# rows that cannot. Each kind of table checks its own cells while it takes the rows, adds to the
-# same `Faults`, and raises them together at the end.
+# table take twenty times the memory of its numbers. `read_table_text` finds the header, whose first
+# cell is empty or a name of ids; the mark behind it separates all cells. `TextTable.rows` then
+# gives every row as many cells as the header has and collects the rows that cannot. Each kind of
+# table checks its own cells while it takes the rows, adds to the same `Faults`, and raises them
+# together at the end.
+
+# Names of the column of ids in QIIME 2, in any case.
+ID_NAME = r"id|#?sample ?id|(?:sample|feature)[ -]?id|sample[ _]name|#otu ?id"
+IS_ID_NAME = re.compile(ID_NAME, re.IGNORECASE).fullmatch
+# The mark behind the first cell of a header: a name, or nothing next to a name.
+FIRST_CELL = rf'"?(?:{ID_NAME})"?[ ]*|(?:"")?(?=[\t,;]+[^\t,;\s])'
+MARK = re.compile(rf"[ ]*(?:{FIRST_CELL})([\t,;])", re.IGNORECASE)
 
 
 @dataclass
 class TextTable:
-    """A table of text: the cells of its header, the rows below it, their faults, and the comments
-    among the rows that were read.
-    """
+    """A table of text: the cells of its header, the rows below it, and their faults."""
 
     header: list[str]
     body: Iterator[TextRow]
     faults: Faults
-    comments: list[list[str]] = field(default_factory=list)
 
     def rows(
         self, least: int | None = None, is_comment: Callable[[str], bool] | None = None
     ) -> Iterator[TextRow]:
         """Yield line and cells of each row, as many as the header has.
 
-        Missing cells are empty where there are at least `least` (unset: all of them). Rows with
-        fewer cells are left out. They are faults, and so are rows with more cells, unless these are
-        empty, as spreadsheets write them. Rows whose first cell is a comment are left out.
-        Where all rows but directives have the same number of cells more, columns have no name.
+        Missing cells are empty where there are at least `least` (unset: all of them). Other rows
+        are faults and left out, but for empty cells at the end, as spreadsheets write them. Rows
+        whose first cell is a comment are left out.
         """
-        width, wide, is_one_width = len(self.header), dict[int, int](), True
+        width = len(self.header)
         least = width if least is None else least
         for line, cells in self.body:
             if is_comment is not None and is_comment(cells[0].strip()):
-                self.comments.append(cells)
                 continue
             while len(cells) > width and not cells[-1].strip():
                 cells.pop()
-            if len(cells) < least:
-                cause = f"fewer cells than the {least} that a row needs; is the file cut off?"
-                self.faults.add(cause, line, f"{len(cells)} cells")
+            if least <= len(cells) <= width:
+                yield line, cells + [""] * (width - len(cells))
                 continue
-            if len(cells) > width:
-                wide[line] = len(cells)
-            elif not cells[0].strip().startswith(DIRECTIVE):
-                is_one_width = False
-            yield line, cells[:width] + [""] * (width - len(cells))
-        widths = set(wide.values())
-        if is_one_width and len(widths) == 1:
-            self.faults.add(nameless_columns(range(width + 1, widths.pop() + 1)))
-            return
-        for line, cells_of_row in wide.items():
-            cause = f"more cells than the {width} of the header; is a delimiter inside a cell?"
-            self.faults.add(cause, line, f"{cells_of_row} cells")
+            cause = f"expected {width} cells, as in the header; is a delimiter inside a cell, or "
+            self.faults.add(f"{cause}the file cut off?", line, f"{len(cells)} cells")
 
 
 def read_table_text(text: str, where: Path | str, expected: str) -> TextTable:
-    """Find the delimiter and the header of a table of text.
+    """Find the header of a table of text, the first row that is no comment, and what separates the
+    cells: the tab, comma or semicolon behind its first cell.
 
     Parameters
     ----------
@@ -221,38 +201,20 @@ def read_table_text(text: str, where: Path | str, expected: str) -> TextTable:
     Raises
     ------
     InputError
-        No header, or cells that are separated by blanks.
+        No header.
     """
-    header, body = _header_and_body(text, where, expected)
-    return TextTable(header, body, Faults(where))
-
-
-def _cells(line: str, mark: str) -> list[str]:
-    """Return the cells of one line, whose quotes may not close; the line itself if it is no csv."""
-    try:
-        return next(csv.reader([line], delimiter=mark), [""])
-    except csv.Error:
-        return [line]
-
-
-def _delimiter(text: str, where: Path | str) -> str:
-    """Return the separator of a table, by its header: a tab if there is one, or else the mark that
-    gives most cells.
-
-    The header is the first line with a name of ids, or that is no comment (#). `InputError` where
-    blanks separate the cells.
-    """
-    lines = [line for line in unix(text[:HEAD]).split("\n")[:HEADER_WITHIN] if line.strip()]
-    headers = [x for x in lines if any(is_id_header(_cells(x, mark)) for mark in DELIMITERS)]
-    header = [*headers, *(line for line in lines if not line.startswith("#")), *lines, ""][0]
-    best = max(DELIMITERS, key=lambda mark: len(_cells(header, mark)))
-    below = lines[lines.index(header) + 1 :] if lines else []
-    words, words_below = len(header.split()), len(below[0].split()) if below else 0
-    if len(_cells(header, best)) == 1 < words and words_below in (words, words + 1):
-        fault = f"the cells of {header[:60]!r} are separated by blanks, as write.table of R does"
-        remedy = "separate them by tabs (sep='\\t')"
-        raise InputError(problem(where, f"{fault} by default", remedy=remedy))
-    return "\t" if "\t" in header else best
+    marks = filter(None, map(MARK.match, io.StringIO(text, newline="")))
+    mark = next((match[1] for match in marks), "\t")
+    rows = _rows(text, where, mark)
+    for line, row in rows:
+        cells = [cell.strip() for cell in row]
+        first = cells[0]
+        if not first or IS_ID_NAME(first):
+            return TextTable(cells, rows, Faults(where))
+        if first.startswith(DIRECTIVE) or not first.startswith("#"):
+            found = f"line {line} is {mark.join(cells)[:60]!r}"
+            raise InputError(problem(where, found, expected))
+    raise InputError(problem(where, "empty or nothing but comments", expected))
 
 
 def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[TextRow]:
@@ -270,37 +232,3 @@ def _rows(text: str, where: Path | str, delimiter: str) -> Iterator[TextRow]:
         fault = f"the row that begins on line {line + 1} cannot be read ({error})"
         remedy = 'a double quote is open or inside a cell: write it twice (""), or remove it'
         raise InputError(problem(where, fault, remedy=remedy)) from error
-
-
-def _header_and_body(
-    text: str, where: Path | str, expected: str
-) -> tuple[list[str], Iterator[TextRow]]:
-    """Return the cells of the header of a table, and the rows below it.
-
-    The header is the first row that is no comment, and its first cell a name of ids. R names the
-    column of row names by nothing, or leaves it out of the header: such a header begins with an
-    empty cell. Empty cells at the end are left out where the row below holds nothing there either.
-
-    Raises `InputError`: no such header; `expected` is said in the message.
-    """
-    delimiter = _delimiter(text, where)
-    rows = _rows(text, where, delimiter)
-    line, cells = next(rows, (0, []))
-    while cells:
-        below = next(rows, (0, []))
-        body = itertools.chain([below] if below[1] else [], rows)
-        cells = [cell.strip() for cell in cells]
-        while len(cells) > 1 and not cells[-1] and not "".join(below[1][len(cells) - 1 :]).strip():
-            cells.pop()
-        first = cells[0]
-        if is_id_header(cells) or (not first and any(cells)):
-            return cells, body
-        if not first or (first.startswith("#") and not first.startswith(DIRECTIVE)):
-            line, cells = below
-            continue
-        if len(below[1]) == len(cells) + 1:
-            return ["", *cells], body
-        separator = f"(cells separated by {DELIMITERS[delimiter]})"
-        fault = f"line {line} begins with {first[:60]!r} {separator}"
-        raise InputError(problem(where, fault, expected))
-    raise InputError(problem(where, "empty or nothing but comments", expected))

@@ -144,13 +144,6 @@ def test_a_categorical_dtype_stays_categorical():
     assert metadata_from(frame).kinds == {"year": "categorical", "day": "numeric"}
 
 
-def test_an_index_that_numbers_rows_is_named():
-    frame = pd.DataFrame({"age": [3, 4], "sample_name": ["s1", "s2"]})
-    message = refusal(metadata_from, frame)
-    assert "the ids are in column 'sample_name'; pass metadata.set_index(COLUMN)" in message
-    metadata_from(pd.DataFrame({"age": [3, 4], "sample": ["s1", "s2"]}))
-
-
 def test_a_name_of_two_columns_is_refused_only_where_it_is_named(caplog):
     ids = ["s1", "s2"]
     frame = pd.DataFrame([[1, "a", "b", 2.5], [3, "c", "d", 4]], ids, ["ph", "site", "site", "age"])
@@ -159,7 +152,7 @@ def test_a_name_of_two_columns_is_refused_only_where_it_is_named(caplog):
         "ph": ("1", "3"),
         "age": ("2.5", "4.0"),
     }
-    fault = "2 columns are called 'site': column 2, column 3; name each once"
+    fault = "2 columns are called 'site': column 3, column 4; name each once"
     assert f"metadata: header: {fault}; left out" in caplog.text
     metadata.require(["ph", "age"])
     assert fault in refusal(metadata.require, ["ph", "site"])

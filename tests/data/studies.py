@@ -35,12 +35,13 @@ def metadata_of(**columns: Sequence[object]) -> Metadata:
     """Metadata of samples s0, s1, ... with kinds as the reader infers them."""
     cells = {name: tuple(map(str, values)) for name, values in columns.items()}
     ids = [f"s{row}" for row in range(len(next(iter(cells.values()))))]
-    return make_metadata(ids, cells, {}, {}, "metadata")
+    return typed_metadata(ids, cells, {})
 
 
 def typed_metadata(ids: Sequence[str], columns: dict, kinds: dict) -> Metadata:
     """Metadata of cells whose kinds are declared."""
-    return make_metadata(ids, columns, kinds, {}, "metadata")
+    kinds, schemes = [kinds.get(name, "") for name in columns], [""] * len(columns)
+    return make_metadata(ids, [*columns], [*columns.values()], kinds, schemes, "metadata")
 
 
 def samples_in(**states: Sequence[str]) -> pd.DataFrame:

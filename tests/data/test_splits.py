@@ -374,7 +374,7 @@ def test_blank_lines_of_a_split_file_do_not_matter(tmp_path):
         ("", "expected the header ['sample-id', 'side', 'fold']"),
         (HEADER, "samples and none with the side 'train'"),
         ("id\tside\tfold\na\ttrain\t\n", "the header is ['id', 'side', 'fold'], expected"),
-        (HEADER + "a\ttrain\n", "line 2 (2 cells): fewer cells than the 3"),
+        (HEADER + "a\ttrain\n", "line 2 (2 cells): expected 3 cells"),
         (HEADER + "a\tTrain\t\n", "line 2 (holds ['a', 'Train', '']): expected"),
         (HEADER + "a\ttrain\t\n\t\t\na\ttest\t\n", "line 4 (holds ['a', 'test', '']): expected"),
         (HEADER + "\ttrain\t\n", "line 2 (holds ['', 'train', ''])"),

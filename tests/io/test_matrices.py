@@ -196,26 +196,26 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         read_distances, tmp_path / "D.h5"
     )
     (tmp_path / "D.tsv").write_text("\t" + "\t".join(ids) + "\n0\t0\n")
-    assert "200000 sample ids in the first line" in refusal(read_distances, tmp_path / "D.tsv")
+    assert "expected 200000 distances" in refusal(read_distances, tmp_path / "D.tsv")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("\n\n", "empty or nothing but comments"),
-        ("x\n", "line 1 begins with 'x'"),
+        ("x\n", "line 1 is 'x', expected an empty cell"),
         (
             PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
             "line 2 ('s1', expected 's2'): another sample than in the header",
         ),
-        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 (1 distances): fewer distances than"),
-        (PLAIN.replace("s1\t0\t1", "s1\t\t1"), "line 2 (1 distances): fewer distances than the 2"),
+        (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 (''): expected 2 distances"),
+        (PLAIN.replace("s1\t0\t1", "s1\t\t1"), "line 2 (''): expected 2 distances"),
         (PLAIN + "s3\t1\t1\n", "line 4 ('s3', expected 'no further line'): another sample"),
         (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
-        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 (could not convert string to float: 'x')"),
-        (PLAIN.replace("s1\t0\t1", "s1\t0\t0_1"), "line 2 ('0_1'): holds no distances"),
-        (PLAIN.replace("\t1", "\t1\t2"), "header: column 4 has values and no name"),
-        (PLAIN.replace("\t1\n", "\t1\t2\n"), "line 2 (4 cells): more cells than the 3"),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 ('x'): expected 2 distances"),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\t0_1"), "line 2 ('0_1'): expected 2"),
+        (PLAIN.replace("\t1", "\t1\t2"), "line 2 (4 cells), 3 (4 cells): expected 3 cells"),
+        (PLAIN.replace("\t1\n", "\t1\t2\n"), "line 2 (4 cells): expected 3 cells"),
         (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "line 2 cannot be read"),
     ],
 )
@@ -224,23 +224,28 @@ def test_broken_tables(tmp_path, text, message):
     assert message in refusal(read_distances, tmp_path / "D.tsv")
 
 
-@pytest.mark.parametrize("row", ["b\t1\n", "", "x\t1\t0\t4\n"], ids=["short", "absent", "other"])
-def test_a_bad_row_is_no_fault_of_the_rows_below(tmp_path, row):
+@pytest.mark.parametrize(
+    ("row", "faults"),
+    [
+        ("b\t1\n", ["line 3 (''), 4 ('z'): expected 3 distances"]),
+        ("", ["line 3 ('c', expected 'b'): another sample", "line 3 ('z'): expected 3"]),
+        ("x\t1\t0\t4\n", ["line 3 ('x', expected 'b'): another", "line 4 ('z'): expected 3"]),
+    ],
+)
+def test_a_bad_row_is_no_fault_of_the_rows_below(tmp_path, row, faults):
     """Faults of their own are still named with it."""
     text = "\ta\tb\tc\na\t0\t1\t2\n" + row + "c\t2\tz\t0\n"
     (tmp_path / "D.tsv").write_text(text)
-    row_fault, cell_fault = refusal(read_distances, tmp_path / "D.tsv").splitlines()
-    assert "line 3 (" in row_fault
-    assert "line 4" not in row_fault
-    assert "could not convert string to float: 'z'" in cell_fault
+    messages = refusal(read_distances, tmp_path / "D.tsv").splitlines()
+    assert len(messages) == len(faults)
+    for message, fault in zip(messages, faults, strict=True):
+        assert fault in message
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
-@pytest.mark.parametrize("corner", [True, False])
-def test_delimiters_and_headers_of_other_programs(tmp_path, delimiter, corner):
-    """R writes a header without its first cell, and quotes."""
+def test_delimiters_and_quotes(tmp_path, delimiter):
     text = '\t"s1"\t"s2"\n"s1"\t0\t1\n"s2"\t1\t0\n'.replace("\t", delimiter)
-    (tmp_path / "D.csv").write_text(text if corner else text.removeprefix(delimiter))
+    (tmp_path / "D.csv").write_text(text)
     matrix = read_distances(tmp_path / "D.csv")
     assert matrix.ids == ("s1", "s2")
     assert matrix.values.tolist() == [[0, 1], [1, 0]]

@@ -59,7 +59,7 @@ def test_a_small_table(table):
     np.testing.assert_array_equal(table.numbers("age", ["s3", "s2", "s1"]), [3, np.nan, 1.5])
 
 
-@pytest.mark.parametrize("name", ["id", "Sample-ID", "sample_name", "#OTU ID", "participant_id"])
+@pytest.mark.parametrize("name", ["id", "Sample-ID", "sample_name", "#OTU ID", ""])
 def test_ids_and_values_stay_text(read, name):
     metadata = read(f"{name}\tplate\n007\t01\n7\t1e2\n1.0\t1.\n")
     assert metadata.ids == ("007", "7", "1.0")
@@ -83,7 +83,6 @@ def test_line_ends_byte_order_mark_quotes_comments(read, end, mark):
     [
         'sample-id,age,site\ns1,1.5,"gut, oral"\n',
         "#SampleID;age;site\ns1;1.5;gut, oral\n",
-        '"age"\t"site"\n"s1"\t1.5\t"gut, oral"\n',
         '"","age","site"\n"s1",1.5,"gut, oral"\n',
         "id\tage\tsite\t\t\ns1\t1.5\tgut, oral\t\t\t\n",
     ],
@@ -126,13 +125,14 @@ def test_the_missing_directive_makes_a_term_a_class(read):
     [
         ("# only\n", "empty or nothing but comments"),
         ("sample-id\tage\n#q2:types\tnumeric\n", "no samples below"),
-        ("name\tage\ns1\t1\n", "line 1 begins with 'name' (cells separated by tabs), expected a"),
-        ("name;age\ns1;1\n", "line 1 begins with 'name' (cells separated by semicolons)"),
-        ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "begins with '#q2:types'"),
+        ("name\tage\ns1\t1\n", "line 1 is 'name\\tage', expected a header with tabs or commas"),
+        ("name;age\ns1;1\n", "in the first column and call it sample-id"),
+        ("sample-id age\ns1 1\n", "line 1 is 'sample-id age'"),
+        ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "line 1 is '#q2:types"),
         ("id\ta\ta\n\t1\t2\n", "line 2: no sample id"),
         ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
         ("id\ta\n" + "\t1\n" * 14, "line 2, 3, 4, 5, 6, 7, 8, 9 and 6 more: no sample id"),
-        ("id\ta\n" + "\t1\n" * 14 + "s1\t1\t2\n", "line 16 (3 cells): more cells than the 2"),
+        ("id\ta\n" + "\t1\n" * 14 + "s1\t1\t2\n", "line 16 (3 cells): expected 2 cells"),
         ("id\ta\n#q2:kinds\tnumeric\ns1\t1\n", "line 2: unknown directive"),
         ("id\ta\ns1\t1\n#q2:types\tnumeric\n", "line 3: a directive that stands twice or below"),
         ('id\ta\ns1\t1\ns2\t"1\ns3\t2\n', "row that begins on line 3 cannot be read"),
@@ -180,7 +180,7 @@ def test_columns_without_a_name_are_left_out(read, caplog):
 
 def test_all_problems_at_once(read):
     messages = refusal(read, "id\ta\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
-    for expected in ("several rows", "line 4: no sample id", "line 5 (3 cells): more cells"):
+    for expected in ("several rows", "line 4: no sample id", "line 5 (3 cells): expected 2 cells"):
         assert expected in messages
 
 
@@ -351,10 +351,9 @@ def test_align_never_keeps_nothing(table, missing):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (",sample-id,age\n0,s1,3\n1,s2,4\n", "the ids are in column 'sample-id'; delete the first"),
-        ("Unnamed: 0,SampleID,age\n1,s1,3\n2,s2,4\n", "the ids are in column 'SampleID'"),
-        ("id\tage\n#s1\t3\n#s2\t4\n", "all 2 rows begin with #, such as '#s1'"),
-        ("id\tage\n" + "s1\t3\t4\n" * 2, "column 3 has values and no name"),
+        ("Unnamed: 0,SampleID,age\n1,s1,3\n2,s2,4\n", "line 1 is 'Unnamed: 0,SampleID,age'"),
+        ("id\tage\n#s1\t3\n#s2\t4\n", "rows that begin with # are comments"),
+        ("id\tage\n" + "s1\t3\t4\n" * 2, "line 2 (3 cells), 3 (3 cells): expected 2 cells"),
     ],
 )
 def test_the_cause_is_named(read, text, expected):

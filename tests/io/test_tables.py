@@ -57,7 +57,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
             ["'2.1'; if 2.10 became 2.1, read and save ids as text (pandas: dtype=str); else keep"],
         ),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
-        (TSV.format("1").replace("s2", " "), ["column 3 has values and no name"]),
+        (TSV.format("1").replace("s2", " "), ["columns 3 have no name"]),
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
         (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
         (TSV.format("1").encode("utf-16"), ["UTF-16"]),
@@ -72,7 +72,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (R_OBJECTS[1], ["an object of R"]),
         ('{"rows": [], "columns": [], "shape": [0, 0]}', ["BIOM 1.0 without 'data'"]),
         ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", ["2 (sample 's1' has 'x'), 2 (sample 's2' has 'y')"]),
-        ("#OTU ID\ts1\ts2\t\nO1\t1\t2\t7\n", ["column 4 has values and no name"]),
+        ("#OTU ID\ts1\ts2\t\nO1\t1\t2\t7\n", ["columns 4 have no name"]),
     ],
 )
 def test_bad_tsv(tmp_path, text, expected):
