@@ -90,7 +90,7 @@ def task_of(case: Case, folder: Path) -> tuple[TargetData, int, int]:
     study = prepared.study
     assert study.metadata is not None
     config = TargetConfig(metadata_column=(case.target,))
-    specs = fit_targets(study.metadata, config, study.table.sample_ids).specs
+    specs = fit_targets(study.sample_metadata, config).specs
     task = target_data(study, prepared.splits, specs[0], study.metadata, Columns(case.group))
     return task, study.depth, study.seed
 

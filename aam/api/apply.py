@@ -127,8 +127,8 @@ def load_table(
         warn_of_primers(study.table, from_model=True)
     warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
-        metadata, ids = study.metadata, study.table.sample_ids
-        sentences = (text for model in models for text in model.covariates.warnings(metadata, ids))
+        known = study.sample_metadata
+        sentences = (text for model in models for text in model.covariates.warnings(known))
         warnings += dict.fromkeys(sentences)
     for warning in warnings:
         log.warning("warning: %s", warning)

@@ -303,7 +303,7 @@ def _learnable(config: FineTuneConfig, metadata: Metadata, ids: Sequence[str]) -
     columns, rest = config.targets.metadata_column, dict.fromkeys(ids)
     if not config.targets.classifier:
         columns = tuple(name for name in columns if metadata.kinds[name] != "numeric")
-    few = classes_of_few_groups(metadata, columns, ids, config.data.column_of_class_groups)
+    few = classes_of_few_groups(metadata.at(ids), columns, config.data.column_of_class_groups)
     if len(columns) < len(config.targets.metadata_column):
         return list(ids)
     for name in columns:
@@ -342,9 +342,8 @@ def with_kept_weights(config: FineTuneConfig, study: Study) -> FineTuneConfig:
 def supervise(folds: Training, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
     """The study with its targets and covariates, fitted on training samples."""
     config, study = folds.config, folds.study
-    metadata, ids = not_none(study.metadata), study.table.sample_ids
-    options = (config.targets, config.covariates)
-    labels, targets, covariates = fit_labels(metadata, ids, train_ids, *options)
+    options = (study.sample_metadata, train_ids, config.targets, config.covariates)
+    labels, targets, covariates = fit_labels(*options)
     return replace(study, labels=labels), targets, covariates
 
 
@@ -359,8 +358,7 @@ def check_targets(folds: Training) -> None:
     for split in folds.splits:
         train_ids = split.ids("train")
         study, targets, covariates = supervise(folds, train_ids)
-        metadata, ids = not_none(study.metadata), study.table.sample_ids
-        logged |= dict.fromkeys(covariates.unknown_values(metadata, ids))
+        logged |= dict.fromkeys(covariates.unknown_values(study.sample_metadata))
         refused = [*_labels_seen(folds, split), *_undefined_metric(folds, study, targets, split)]
         refused += config.targets.kind_problems(len(targets.numeric), len(targets.classes))
         problems |= dict.fromkeys([*refused, *name_problems(targets.specs)])

@@ -133,15 +133,14 @@ def unifrac(
     """
     import pandas as pd
 
-    from aam.data.inputs import options_with, read_inputs
+    from aam.data.inputs import options_with, table_from, tree_from
 
     if "output" in options:
         raise InputError("aam.unifrac: output is an option of `aam unifrac`, which writes files")
     options = {**options, "unifrac_metric": metric}
     config = options_with(UnifracConfig(), options, "aam.unifrac", table=table, tree=tree)
-    inputs = read_inputs(config, (), table, tree=tree, need_sequences=False)
-    (counts,), (rooted,) = inputs.tables, inputs.trees
-    if rooted is None:
+    counts = table_from(table, need_sequences=False)
+    if (rooted := tree_from(tree, config.midpoint_root)) is None:
         expected = "expected a skbio.TreeNode or the path of a tree"
         raise InputError(f"aam.unifrac: tree is None, {expected}")
     ids, values = _compared(config, counts, rooted)

@@ -34,6 +34,7 @@ from aam.io.matrices import DistanceMatrix, Tile
 from aam.io.metadata import Metadata, align
 from aam.io.phylogeny import Phylogeny, matched_tree
 from aam.io.tables import AmpliconTable
+from aam.options import not_none
 from aam.typing import Array, Classes, Floats, Integers, Ints, Reals, Rows, Tokens
 
 log = logging.getLogger("aam")
@@ -217,6 +218,11 @@ class Study:
         """Samples of the file in one of some states, in its order."""
         return tuple(self.samples.index[self.samples["state"].isin(states)])
 
+    @functools.cached_property
+    def sample_metadata(self) -> Metadata:
+        """The metadata of the samples of the table, in their order."""
+        return not_none(self.metadata).at(self.table.sample_ids)
+
     @property
     def aligned(self) -> tuple[str, ...]:
         """Samples with all the metadata asked for, whatever their reads; splits divide these."""
@@ -304,7 +310,9 @@ class Study:
 
     def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
         """The study with the values of `covariates`; they are unknown without metadata."""
-        category, covariate = covariates.encode(metadata, self.table.sample_ids)
+        category, covariate = covariates.unknown(len(self.table))
+        if metadata is not None and covariates.columns:
+            category, covariate = covariates.encode(metadata.at(self.table.sample_ids))
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
 
     @property
@@ -391,7 +399,7 @@ def _rare_classes(study: Study) -> LeftOut:
     if study.metadata is None:
         return {}
     names, group_column = study.class_columns, study.config.column_of_class_groups
-    return classes_of_few_groups(study.metadata, names, study.table.sample_ids, group_column)
+    return classes_of_few_groups(study.sample_metadata, names, group_column)
 
 
 def _check_features(study: Study) -> None:
@@ -429,16 +437,16 @@ def _log_dropped_classes(
 
 def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
     """The samples of a study that have what is required of their metadata; warn of odd values, and
-    of classes that are lost. Classes of too few groups are left out.
+    show the values of targets. Classes of too few groups are left out.
     """
-    columns, samples = study.columns, study.table.sample_ids
+    columns = study.columns
     if metadata is None:
         if columns.names:
             asked = shown(columns.names)
             raise InputError(f"--metadata: not given, but columns {asked} are asked for")
         return study
     metadata.require(columns.names)
-    ids = align(metadata, samples, columns.required, study.config.missing)
+    ids = align(metadata, study.table.sample_ids, columns.required, study.config.missing)
     study = replace(study, metadata=metadata).keep(ids, "no metadata")
     names, problems = study.class_columns, Problems()
     # Text among numbers is refused in every sample, not only in the training samples of a fold.
@@ -452,14 +460,11 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
         checks.warn_of_single_samples(metadata, group, ids)
         if study.config.batch_column is not None:
             checks.list_groups_of_batches(metadata, group, study.config.batch_column, ids)
-    for name in names:
-        for label, number in lost_classes(metadata, name, samples, ids).items():
-            text = "warning: no sample of %s %r is left: all %d lack other metadata"
-            log.warning(text, name, label, number)
     if not columns.learned:
         return study
-    groups = ids if group is None else metadata.groups(group, ids)
-    for sentence in described(metadata, [*dict.fromkeys(columns.targets)], names, ids, groups):
+    groups = ids if group is None else study.sample_metadata.groups(group)
+    targets = [*dict.fromkeys(columns.targets)]
+    for sentence in described(study.sample_metadata, targets, names, groups):
         log.info("%s", sentence)
     return study.without_classes(_rare_classes(study))
 

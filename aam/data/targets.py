@@ -70,27 +70,35 @@ class TargetSpec:
         transformed = np.log1p(numbers) if self.transform == LOG else numbers
         return np.asarray((transformed - self.scale.center) / self.scale.spread)
 
-    def encode(self, metadata: Metadata, ids: Ids) -> Floats | Ints:
+    def encode(self, metadata: Metadata) -> Floats | Ints:
         """Numbers on the scale, NaN where missing, or places in `labels`, -1 where missing."""
-        where, values = f"{metadata.source}: column {self.name!r}", metadata.values(self.name, ids)
+        where = f"column {self.name!r}"
         if self.kind == "numeric":
-            numbers = _transformed(metadata, self.name, ids, self.transform)
-            with np.errstate(over="ignore"):
-                encoded: Floats = (numbers - self.scale.center) / self.scale.spread
-            large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
-            if large.size:
-                value = f"{values[large[0]]} (sample {ids[large[0]]!r}), too large to learn"
-                raise InputError(f"{where} has {value}; correct it or change --target-transform")
-            return encoded
-        pairs = zip(ids, values, strict=True)
+            numbers = _transformed(metadata, self.name, self.transform)
+            remedy = "correct it or change --target-transform"
+            return _scaled(metadata, self.name, numbers, self.scale, where, remedy)
+        values = metadata.values(self.name)
+        pairs = zip(metadata.ids, values, strict=True)
         label_of = {name: x for name, x in pairs if x is not None and x not in self.labels}
         if label_of:
             fault = f"{len(label_of)} samples ({shown(label_of)}) have labels that no training "
             fault += f"sample has: {shown(sorted({*label_of.values()}))}"
             remedy = f"expected {shown(self.labels, 10)}; correct them, put each label in several "
             remedy += "groups or folds, or empty these cells and pass --missing drop"
-            raise InputError(problem(where, fault, remedy=remedy))
+            raise InputError(problem(f"{metadata.source}: {where}", fault, remedy=remedy))
         return _places(values, self.labels)
+
+
+def _scaled(
+    metadata: Metadata, name: str, numbers: Floats, scale: Scale, where: str, remedy: str
+) -> Floats:
+    """Numbers of a column on a scale; `InputError` for one that float32 cannot hold."""
+    with np.errstate(over="ignore"):
+        scaled = np.asarray((numbers - scale.center) / scale.spread)
+    if (rows := np.flatnonzero(np.abs(scaled) > np.finfo(np.float32).max)).size:
+        value = f"{metadata.values(name)[rows[0]]} (sample {metadata.ids[rows[0]]!r})"
+        raise InputError(f"{metadata.source}: {where} has {value}, too large to learn; {remedy}")
+    return scaled
 
 
 @dataclass(frozen=True)
@@ -109,20 +117,20 @@ class Targets:
         """Class targets: the columns K of encoded labels."""
         return tuple(spec for spec in self.specs if spec.kind == "class")
 
-    def encode(self, metadata: Metadata, ids: Ids) -> tuple[Reals, Ints]:
-        """Encode the samples `ids`: targets float32 [N, T] and labels int64 [N, K], NaN and -1
-        where missing.
+    def encode(self, metadata: Metadata) -> tuple[Reals, Ints]:
+        """Encode samples: targets float32 [N, T] and labels int64 [N, K], NaN and -1 where
+        missing.
 
         Raises `InputError`: text among numbers, a value too large for the transform or float32, a
         label that no training sample has.
         """
-        target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
-        label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
+        target = np.full((len(metadata.ids), len(self.numeric)), math.nan, dtype=np.float32)
+        label = np.full((len(metadata.ids), len(self.classes)), -1, dtype=np.int64)
         problems = Problems()
         for columns, specs in ((target, self.numeric), (label, self.classes)):
             for column, spec in enumerate(specs):
                 with problems.collected():
-                    columns[:, column] = spec.encode(metadata, ids)
+                    columns[:, column] = spec.encode(metadata)
         problems.raise_if_any()
         return target, label
 
@@ -161,20 +169,20 @@ def _places(values: Sequence[str | None], levels: Ids) -> Ints:
     return np.asarray(pd.Index(levels, dtype=object).get_indexer(pd.Index(values, dtype=object)))
 
 
-def _transformed(metadata: Metadata, name: str, ids: Ids, transform: Transform) -> Floats:
+def _transformed(metadata: Metadata, name: str, transform: Transform) -> Floats:
     """Read the numbers of a column, NaN where missing; log(1 + x) of them for ``log-zscore``."""
-    values = metadata.numbers(name, ids)
+    values = metadata.numbers(name)
     if transform != LOG:
         return values
     if (rows := np.flatnonzero(values <= -1)).size:
-        listed = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in rows[:5])
+        listed = ", ".join(f"{values[row]:g} (sample {metadata.ids[row]!r})" for row in rows[:5])
         fault = f"column {name!r} has {rows.size} values of -1 or less: {listed}"
         remedy = f"{transform} takes log(1 + x); choose another --target-transform"
         raise InputError(problem(metadata.source, fault, remedy=remedy))
     return np.log1p(values)
 
 
-def described(metadata: Metadata, names: Ids, classes: Ids, ids: Ids, groups: Ids) -> list[str]:
+def described(metadata: Metadata, names: Ids, classes: Ids, groups: Ids) -> list[str]:
     """Describe the values of target columns: the `classes` with their samples and `groups`, rarest
     last, and the range of numbers.
     """
@@ -182,12 +190,12 @@ def described(metadata: Metadata, names: Ids, classes: Ids, ids: Ids, groups: Id
     for name in names:
         where = f"{metadata.source}: {name!r}"
         if name not in classes:
-            numbers = pd.Series(metadata.numbers(name, ids)).dropna()
+            numbers = pd.Series(metadata.numbers(name)).dropna()
             text = f"{len(numbers)} numbers from {numbers.min():g} to {numbers.max():g}"
             text += f", median {numbers.median():g}, {numbers.nunique()} different values"
             sentences.append(f"{where}: {text}")
             continue
-        frame = pd.DataFrame({"class": metadata.values(name, ids), "group": groups})
+        frame = pd.DataFrame({"class": metadata.values(name), "group": groups})
         counts = frame.groupby("class")["group"].agg(["size", "nunique"])
         counts = counts.sort_values("size", ascending=False, kind="stable")
         listed = [f"{short(x)!r} {size} of {number}" for x, size, number in counts.itertuples()]
@@ -204,19 +212,18 @@ LeftOut = Mapping[str, Mapping[str, str]]
 
 
 def classes_of_few_groups(
-    metadata: Metadata, columns: Ids, ids: Ids, group_column: str | None
+    metadata: Metadata, columns: Ids, group_column: str | None
 ) -> dict[str, dict[str, str]]:
-    """Classes of the samples `ids` in fewer than `LEAST_GROUPS_OF_CLASS` groups, and the number of
-    groups in words, by column.
+    """Classes in fewer than `LEAST_GROUPS_OF_CLASS` groups, and the number of groups in words, by
+    column.
 
     A sample is its own group without a `group_column`. A column of one class, or of more than
     `MAX_CLASSES`, has none.
     """
-    groups, result = ids, dict[str, dict[str, str]]()
-    if group_column is not None:
-        groups = metadata.groups(group_column, ids)
+    ids, result = metadata.ids, dict[str, dict[str, str]]()
+    groups = ids if group_column is None else metadata.groups(group_column)
     for name in columns:
-        frame = pd.DataFrame({"class": metadata.values(name, ids), "group": groups, "id": ids})
+        frame = pd.DataFrame({"class": metadata.values(name), "group": groups, "id": ids})
         by_class = frame.groupby("class")
         if not 1 < by_class.ngroups <= MAX_CLASSES:
             continue
@@ -268,9 +275,10 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
     return metadata.without(left_out)
 
 
-def fit_targets(metadata: Metadata, config: TargetConfig, train_ids: Ids) -> Targets:
-    """Fit one target per metadata column on the training samples: numbers, or the classes of a text
-    column. With the option classifier the distinct values of a numeric column are classes too.
+def fit_targets(metadata: Metadata, config: TargetConfig) -> Targets:
+    """Fit one target per column on the metadata of the training samples: numbers, or the classes
+    of a text column. With the option classifier the distinct values of a numeric column are classes
+    too.
 
     Raises `InputError`: with the problems of all columns: missing, empty or constant columns, text
     among numbers, values that the transform cannot take, too many classes, classes of one sample.
@@ -285,9 +293,9 @@ def fit_targets(metadata: Metadata, config: TargetConfig, train_ids: Ids) -> Tar
     for name in columns:
         with problems.collected():
             if metadata.kinds[name] == "numeric" and not config.classifier:
-                specs.append(_fitted_number(metadata, name, train_ids, transform))
+                specs.append(_fitted_number(metadata, name, transform))
             else:
-                specs.append(_fitted_classes(metadata, name, train_ids))
+                specs.append(_fitted_classes(metadata, name))
     problems.raise_if_any()
     return Targets(tuple(specs))
 
@@ -310,8 +318,8 @@ def sorted_labels(metadata: Metadata, name: str, labels: Iterable[str]) -> list[
     return ordered
 
 
-def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
-    values = [value for value in metadata.values(name, ids) if value is not None]
+def _fitted_classes(metadata: Metadata, name: str) -> TargetSpec:
+    values = [value for value in metadata.values(name) if value is not None]
     where, counts = f"{metadata.source}: column {name!r}", Counter(values)
     labels = sorted_labels(metadata, name, counts)
     singletons = [label for label in labels if counts[label] == 1]
@@ -319,7 +327,7 @@ def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
         fault = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
         remedy = f"expected at most {MAX_CLASSES} classes; --classifier is for classes, not numbers"
         raise InputError(f"{where} {fault}, {remedy}")
-    _check_varied(values, len(ids), where)
+    _check_varied(values, len(metadata.ids), where)
     if singletons:
         fault = f"has classes of one training sample: {shown(singletons)}, expected two or more"
         remedy = "merge them with others, or leave these cells empty and pass --missing drop"
@@ -327,12 +335,12 @@ def _fitted_classes(metadata: Metadata, name: str, ids: Ids) -> TargetSpec:
     return TargetSpec(name, "class", tuple(labels))
 
 
-def _fitted_number(metadata: Metadata, name: str, ids: Ids, transform: Transform) -> TargetSpec:
-    where, numbers = f"{metadata.source}: column {name!r}", metadata.numbers(name, ids)
+def _fitted_number(metadata: Metadata, name: str, transform: Transform) -> TargetSpec:
+    where, numbers = f"{metadata.source}: column {name!r}", metadata.numbers(name)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
     values = np.sort(numbers[~np.isnan(numbers)])
-    scaled = np.sort(_transformed(metadata, name, ids, transform))[: len(values)]
-    _check_varied(values.tolist(), len(ids), where)
+    scaled = np.sort(_transformed(metadata, name, transform))[: len(values)]
+    _check_varied(values.tolist(), len(metadata.ids), where)
     bounds = float(values[0]), float(values[-1])
     if transform == "none":
         return TargetSpec(name, "numeric", bounds=bounds)
@@ -373,32 +381,30 @@ class Covariates:
         """Number of columns that estimators read: one for each category and each number."""
         return sum(map(len, self.categorical.values())) + len(self.numeric)
 
-    def encode(self, metadata: Metadata | None, ids: Ids) -> tuple[Ints, Reals]:
+    def unknown(self, samples: int) -> tuple[Ints, Reals]:
+        """Categories and numbers, as `encode`, of samples of which nothing is known."""
+        category = np.zeros((samples, len(self.categorical)), np.int64)
+        return category, np.full((samples, len(self.numeric)), math.nan, np.float32)
+
+    def encode(self, metadata: Metadata) -> tuple[Ints, Reals]:
         """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN
         where missing.
 
-        Without metadata every value is unknown. Raises `InputError` for text or too large values
-        among numbers;
-        `warnings` tells of values that differ from those of training.
+        Raises `InputError` for text or too large values among numbers; `warnings` tells of values
+        that differ from those of training.
         """
-        category = np.zeros((len(ids), len(self.categorical)), np.int64)
-        covariate = np.full((len(ids), len(self.numeric)), math.nan, np.float32)
-        if metadata is None:
-            return category, covariate
+        category, covariate = self.unknown(len(metadata.ids))
         for column, (name, levels) in enumerate(self.categorical.items()):
-            category[:, column] = _places(metadata.values(name, ids), levels) + 1
+            category[:, column] = _places(metadata.values(name), levels) + 1
         for column, (name, scale) in enumerate(self.numeric.items()):
-            with np.errstate(over="ignore"):
-                scaled = (metadata.numbers(name, ids) - scale.center) / scale.spread
-            _check_size(metadata, name, ids, scaled)
-            covariate[:, column] = scaled
+            covariate[:, column] = _scaled_covariate(metadata, name, scale)
         return category, covariate
 
-    def warnings(self, metadata: Metadata, ids: Ids) -> list[str]:
-        """Name unknown values of the samples `ids`, and numbers outside the training range."""
-        messages = self.unknown_values(metadata, ids)
+    def warnings(self, metadata: Metadata) -> list[str]:
+        """Name unknown values of samples, and numbers outside the training range."""
+        messages, ids = self.unknown_values(metadata), metadata.ids
         for name, (low, high) in self.ranges.items():
-            numbers = metadata.numbers(name, ids)
+            numbers = metadata.numbers(name)
             beyond = np.nan_to_num(np.maximum(low - numbers, numbers - high))
             farthest, outside = int(np.argmax(beyond)), int((beyond > 0).sum())
             if outside:
@@ -409,32 +415,27 @@ class Covariates:
                 )
         return messages
 
-    def unknown_values(self, metadata: Metadata, ids: Ids) -> list[str]:
-        """Name the columns in which samples `ids` have no value, or categories never trained."""
+    def unknown_values(self, metadata: Metadata) -> list[str]:
+        """Name the columns in which samples have no value, or categories never trained."""
         messages = []
         for name in self.columns:
-            values = metadata.values(name, ids)
+            values = metadata.values(name)
             categories = set(self.categorical.get(name, filter(None, values)))
             if unknown := [value for value in values if value not in categories]:
                 listed = shown(sorted(filter(None, {*unknown})))
                 reason = f" or a category that no training sample has ({listed})" if listed else ""
-                number = f"{len(unknown)} of {len(ids)} samples have no value{reason}"
+                number = f"{len(unknown)} of {len(values)} samples have no value{reason}"
                 messages.append(f"{metadata.source}: covariate {name!r}: {number}; read as unknown")
         return messages
 
 
-def _check_size(metadata: Metadata, name: str, ids: Ids, numbers: Floats) -> None:
-    """Refuse `numbers` of samples `ids` in a covariate that float32 cannot hold."""
-    rows = np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)
-    if rows.size:
-        row = int(rows[0])
-        value = f"{metadata.values(name, ids)[row]} (sample {ids[row]!r}), too large to learn"
-        remedy = "correct it or leave the covariate out"
-        raise InputError(f"{metadata.source}: covariate {name!r} has {value}; {remedy}")
+def _scaled_covariate(metadata: Metadata, name: str, scale: Scale) -> Floats:
+    where, remedy = f"covariate {name!r}", "correct it or leave the covariate out"
+    return _scaled(metadata, name, metadata.numbers(name), scale, where, remedy)
 
 
-def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) -> Covariates:
-    """Fit categories and scales on the training samples.
+def fit_covariates(metadata: Metadata, config: CovariateConfig) -> Covariates:
+    """Fit categories and scales on the metadata of the training samples.
 
     Raises
     ------
@@ -442,22 +443,23 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Ids) 
         With every column that is constant or empty there, or holds text or too large values
         among numbers.
     """
-    covariates, problems = Covariates(), Problems()
+    covariates, problems, samples = Covariates(), Problems(), len(metadata.ids)
     metadata.require(config.columns)
     for name in config.columns:
         where = f"{metadata.source}: covariate {name!r}"
         with problems.collected():
             if name in config.categorical_columns:
-                labels = [value for value in metadata.values(name, train_ids) if value is not None]
-                _check_varied(labels, len(train_ids), where)
+                labels = [value for value in metadata.values(name) if value is not None]
+                _check_varied(labels, samples, where)
                 covariates.categorical[name] = tuple(sorted(set(labels)))
                 continue
-            numbers = np.sort(metadata.numbers(name, train_ids))
-            _check_varied(numbers[~np.isnan(numbers)].tolist(), len(train_ids), where)
+            numbers = np.sort(metadata.numbers(name))
+            _check_varied(numbers[~np.isnan(numbers)].tolist(), samples, where)
             with np.errstate(over="ignore", invalid="ignore"):
                 center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
             if not math.isfinite(spread):
-                _check_size(metadata, name, train_ids, metadata.numbers(name, train_ids))
+                # The spread of numbers that are too large; one of them is named.
+                _scaled_covariate(metadata, name, Scale())
             covariates.numeric[name] = Scale(center, spread if spread > 0 else 1.0)
             covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()
@@ -498,17 +500,18 @@ class Labels:
 
 
 def fit_labels(
-    metadata: Metadata, ids: Ids, train_ids: Ids, targets: TargetConfig, covariates: CovariateConfig
+    metadata: Metadata, train_ids: Ids, targets: TargetConfig, covariates: CovariateConfig
 ) -> tuple[Labels, Targets, Covariates]:
-    """Return targets and covariates of the samples `ids`, fitted on the samples `train_ids`.
+    """Return targets and covariates of the samples, fitted on the samples `train_ids`.
 
     Raises `InputError`: columns or options from which nothing can be learned.
     """
-    fitted = fit_targets(metadata, targets, train_ids)
+    training = metadata.at(train_ids)
+    fitted = fit_targets(training, targets)
     kinds = {"mae": fitted.numeric, "r2": fitted.numeric, "val_loss": fitted.specs}
     if not kinds.get(targets.best_metric, fitted.classes):
         fault = "is not a metric of these columns; choose another"
         raise InputError(f"--best-metric {targets.best_metric} {fault}")
-    fitted_covariates = fit_covariates(metadata, covariates, train_ids)
-    labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids))
+    fitted_covariates = fit_covariates(training, covariates)
+    labels = Labels(*fitted.encode(metadata), *fitted_covariates.encode(metadata))
     return labels, fitted, fitted_covariates

@@ -31,7 +31,7 @@ from aam.io.text import (
     read_table_text,
     read_text,
 )
-from aam.typing import Floats, Ids, Ints
+from aam.typing import Floats
 
 ColumnType = Literal["numeric", "categorical"]
 
@@ -144,52 +144,53 @@ class Metadata:
         reasons = [reason for name in names for reason in self.faults.get(name, ())]
         return [f"{self.source}: {reason}; read as text" for reason in reasons]
 
-    def _rows(self, name: str, ids: Ids) -> Ints:
-        """Rows of the samples `ids`; `InputError`: no such column, a sample without a row."""
-        if name not in self.text:
-            raise InputError(f"{self.source}: {self._no_column(name)}")
+    def at(self, ids: Iterable[str]) -> Metadata:
+        """The metadata of some samples, in that order; `InputError`: a sample without a row."""
+        ids = tuple(ids)
         rows = self.text.index.get_indexer(pd.Index(ids, dtype=object))
         if (rows < 0).any():
             absent = [ids[place] for place in np.flatnonzero(rows < 0).tolist()]
             reason = f"{shown(absent)}{difference(ids, self.ids)}"
             raise InputError(f"{self.source}: {len(absent)} samples have no row: {reason}")
-        return np.asarray(rows)
+        return replace(self, text=self.text.iloc[rows])
 
-    def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
-        """Return values of a column for the samples `ids`, none where missing.
+    def _column(self, name: str, ids: Iterable[str] | None) -> pd.Series:
+        """Categories of the samples `ids`, or of all; `InputError`: no such column, or sample."""
+        if name not in self.text:
+            raise InputError(f"{self.source}: {self._no_column(name)}")
+        return (self if ids is None else self.at(ids)).text[name]
+
+    def values(self, name: str, ids: Iterable[str] | None = None) -> tuple[str | None, ...]:
+        """Return values of a column, of all samples or those called `ids`, none where missing.
 
         Raises `InputError`: no such column, a sample without a row.
         """
-        rows = self._rows(name, tuple(ids))
-        column = self.text[name].cat
+        column = self._column(name, ids).cat
         labels = np.array([*column.categories, None], dtype=object)
-        return tuple(labels[column.codes.to_numpy()[rows]].tolist())
+        return tuple(labels[column.codes.to_numpy()].tolist())
 
-    def groups(self, name: str, ids: Iterable[str]) -> list[str]:
-        """Group of each of the samples `ids`; a sample without a value is a group of its own."""
-        ids = tuple(ids)
+    def groups(self, name: str, ids: Iterable[str] | None = None) -> list[str]:
+        """Group of each sample, as `values`; one without a value is a group of its own."""
+        ids = self.ids if ids is None else tuple(ids)
         pairs = zip(ids, self.values(name, ids), strict=True)
         return [f"sample {sample}" if group is None else group for sample, group in pairs]
 
-    def numbers(self, name: str, ids: Iterable[str]) -> Floats:
+    def numbers(self, name: str, ids: Iterable[str] | None = None) -> Floats:
         """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
         infinite value too.
         """
-        ids = tuple(ids)
-        rows = self._rows(name, ids)
-        column = self.text[name].cat
-        codes, labels = column.codes.to_numpy()[rows], column.categories
-        is_text = np.array([*(not is_number(label) for label in labels), False])[codes]
-        if is_text.any():
-            places = np.flatnonzero(is_text)
-            cells = [(short(labels[codes[place]]), ids[place]) for place in places[:5]]
+        column = self._column(name, ids)
+        labels = column.cat.categories
+        text = column[column.isin([label for label in labels if not is_number(label)])]
+        if len(text):
+            cells = [(short(label), sample) for sample, label in text[:5].items()]
             listed = ", ".join(f"{cell!r} (sample {sample!r})" for cell, sample in cells)
-            number = f"{len(places)} of {len(ids)} values that are not finite numbers"
+            number = f"{len(text)} of {len(column)} values that are not finite numbers"
             remedy = "correct them, or name those that mean missing by --missing-values"
             fault = f"column {name!r} has {number}: {listed}"
             raise InputError(problem(self.source, fault, remedy=remedy))
         numbers = [float(label) if is_number(label) else math.nan for label in labels]
-        return np.asarray(np.array([*numbers, math.nan])[codes])
+        return np.asarray(np.array([*numbers, math.nan])[column.cat.codes.to_numpy()])
 
 
 def _is_comment(first: str) -> bool:

@@ -118,11 +118,11 @@ def learning_curves(
     study, metadata, columns = folds.study, folds.study.metadata, judged_columns(folds.config)
     if metadata is None or not targets:
         return {}
-    ids, classifier = study.table.sample_ids, folds.config.targets.classifier
+    classifier = folds.config.targets.classifier
     names = folds.config.targets.members
     members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
-    for spec in fit_targets(metadata, config, ids).specs:
+    for spec in fit_targets(study.sample_metadata, config).specs:
         task = target_data(study, folds.splits, spec, metadata, columns)
         curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
     return curves

@@ -20,6 +20,8 @@ from aam.errors import InputError, UnlikeTrainingWarning, shown
 from aam.evaluate.conformal import Conformal, with_conformal_intervals
 from aam.evaluate.likeness import TableLikeness
 from aam.evaluate.predictions import (
+    HIGH,
+    LOW,
     TEXT_COLUMNS,
     Columns,
     PredictionTable,
@@ -144,9 +146,21 @@ def warn_of_unseen(unseen: Collection[str], study: Study) -> None:
 
 def without_predictions(table: PredictionTable, names: Collection[str]) -> PredictionTable:
     """The table with empty values, probabilities and intervals of some samples."""
+    return _emptied(table, names, [column for column in table.frame if column not in TEXT_COLUMNS])
+
+
+def without_limits(table: PredictionTable, unlike: Collection[str]) -> PredictionTable:
+    """The table without the intervals of samples that are `unlike` training."""
+    columns = [f"{spec.name}.{limit}" for spec in table.specs for limit in (LOW, HIGH)]
+    return _emptied(table, unlike, [column for column in columns if column in table.frame])
+
+
+def _emptied(
+    table: PredictionTable, names: Collection[str], columns: Sequence[str]
+) -> PredictionTable:
+    """The table with empty cells of some samples in some columns."""
     frame = table.frame.copy()
-    numbers = [column for column in frame if column not in TEXT_COLUMNS]
-    frame.loc[[*names], numbers] = math.nan
+    frame.loc[frame.index.isin([*names]), [*columns]] = math.nan
     return replace(table, frame=frame)
 
 
@@ -188,18 +202,6 @@ def fit_intervals(
         "likeness": asdict(likeness),
         "interval_samples": sorted(table.sample_ids),
     }
-
-
-def without_limits(table: PredictionTable, unlike: Collection[str]) -> PredictionTable:
-    """The table without the intervals of samples that are `unlike` training."""
-    if not unlike:
-        return table
-    removed = np.array([name in unlike for name in table.sample_ids])
-    for spec in table.specs:
-        limits = table.limits(spec.name)
-        if limits is not None:
-            table = table.with_limits(spec.name, np.where(removed[:, None], math.nan, limits))
-    return table
 
 
 def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:

@@ -54,10 +54,13 @@ def test_rows_of_predictions_stay_empty_with_the_reason(trained):
 
 
 def test_vectors_distances_and_effects_have_no_row_of_them(trained, capsys):
+    """In memory a list was read twice, and its ids were no samples the second time."""
     study, folder, _ = trained
     tree = f"--table {study}/table.biom --tree {study}/tree.nwk --exclude {folder}/out.txt"
     assert main(f"unifrac {tree} --output {folder}/u.npy".split()) == 0
     assert np.load(folder / "u.npy").shape == (37, 37)
+    files = study / "table.biom", study / "tree.nwk"
+    assert len(aam.unifrac(*files, exclude=folder / "out.txt").ids) == 37
     common = f"--model {folder}/run --table {study}/table.biom --exclude {folder}/out.txt"
     assert main(f"explain {common} --output-dir {folder}/explained".split()) == 0
     record = json.loads((folder / "explained/run.json").read_text())

@@ -17,7 +17,7 @@ from tests.refusals import refusal
 
 def fit(metadata, columns, ids=None, transform="zscore", **options) -> Targets:
     config = TargetConfig(metadata_column=columns, target_transform=transform, **options)
-    return fit_targets(metadata, config, ids or metadata.ids)
+    return fit_targets(metadata.at(ids or metadata.ids), config)
 
 
 MIXED = metadata_of(
@@ -40,7 +40,7 @@ LOGS = np.log1p([0, 2, 4, 10])
 )
 def test_transforms_are_fitted_on_training_samples_only(transform, encode):
     targets = fit(MIXED, ["age"], FIRST_FIVE, transform)
-    encoded, label = targets.encode(MIXED, MIXED.ids)
+    encoded, label = targets.encode(MIXED)
     numbers = MIXED.numbers("age", MIXED.ids)
     assert (encoded.dtype, label.shape) == (np.float32, (6, 0))
     np.testing.assert_allclose(encoded[:, 0], encode(numbers), rtol=1e-6)
@@ -54,10 +54,10 @@ def test_several_columns_of_both_kinds():
     targets = fit(MIXED, ["site", "age", "study", "plate"], FIRST_FIVE)
     assert [spec.name for spec in targets.numeric] == ["age", "plate"]
     assert [spec.labels for spec in targets.classes] == [("gut", "oral"), ("A", "B")]
-    target, label = targets.encode(MIXED, ["s4", "s0"])
+    target, label = targets.encode(MIXED.at(["s4", "s0"]))
     assert target.shape == (2, 2)
     assert label.tolist() == [[-1, 1], [1, 0]]
-    assert np.isnan(targets.encode(MIXED, ["s3"])[0][0, 0])
+    assert np.isnan(targets.encode(MIXED.at(["s3"]))[0][0, 0])
 
 
 def test_the_order_of_the_samples_changes_nothing():
@@ -69,7 +69,7 @@ def test_the_order_of_the_samples_changes_nothing():
 def test_numbers_are_classes_where_the_classifier_or_the_file_says_so():
     targets = fit(MIXED, ["plate"], classifier=True)
     assert targets.specs[0].labels == ("9", "10")
-    assert targets.encode(MIXED, ["s0", "s1"])[1].tolist() == [[1], [0]]
+    assert targets.encode(MIXED.at(["s0", "s1"]))[1].tolist() == [[1], [0]]
     plates = [str(plate) for plate in MIXED.values("plate", MIXED.ids)]
     declared = typed_metadata(MIXED.ids, {"plate": plates}, {"plate": "categorical"})
     assert fit(declared, ["plate"]).specs[0].labels == ("10", "9")
@@ -114,16 +114,16 @@ def test_the_problems_of_all_columns_come_together():
 def test_other_samples_may_hold_values_that_training_did_not():
     metadata = metadata_of(x=["1", "2", "-1", "1e300", "old"], c=[*"ababz"], d=[*"ababa"])
     targets = fit(metadata, ["c", "d"], ["s0", "s1", "s2", "s3"])
-    message = refusal(targets.encode, metadata, metadata.ids)
+    message = refusal(targets.encode, metadata)
     assert "1 samples ('s4') have labels that no training sample has: 'z'" in message
     assert "correct them, put each label in several groups or folds" in message
     numbers = fit(metadata, ["x"], ["s0", "s1"], "log-zscore")
-    assert "-1 or less" in refusal(numbers.encode, metadata, ["s2"])
-    assert "not finite numbers" in refusal(numbers.encode, metadata, ["s4"])
+    assert "-1 or less" in refusal(numbers.encode, metadata.at(["s2"]))
+    assert "not finite numbers" in refusal(numbers.encode, metadata.at(["s4"]))
     large = fit(metadata, ["x"], ["s0", "s1"], "none")
-    assert "1e300 (sample 's3'), too large" in refusal(large.encode, metadata, ["s3"])
+    assert "1e300 (sample 's3'), too large" in refusal(large.encode, metadata.at(["s3"]))
     metadata = metadata_of(x=["0", "1e-9", "1e308"])
-    assert "too large" in refusal(fit(metadata, ["x"], ["s0", "s1"]).encode, metadata, ["s2"])
+    assert "too large" in refusal(fit(metadata, ["x"], ["s0", "s1"]).encode, metadata.at(["s2"]))
 
 
 def test_values_are_shown_with_samples_and_groups():
@@ -134,14 +134,14 @@ def test_values_are_shown_with_samples_and_groups():
         who="aabbcdd",
         code=[f"c{row}" for row in range(7)],
     )
-    ids, groups = metadata.ids, metadata.groups("who", metadata.ids)
-    assert described(metadata, ("birth", "age"), ("birth",), ids, groups) == [
+    groups = metadata.groups("who")
+    assert described(metadata, ("birth", "age"), ("birth",), groups) == [
         "metadata: 'birth': 3 classes, samples of groups: 'vaginal' 4 of 3, 'Vaginal' 1 of 1, "
         "'unknown' 1 of 1",
         "metadata: 'age': 6 numbers from -9 to 7, median 4.5, 6 different values",
     ]
     many = metadata_of(x=[f"c{row:02d}" for row in range(40)] * 2)
-    (listed,) = described(many, ("x",), ("x",), many.ids, many.ids)
+    (listed,) = described(many, ("x",), ("x",), many.ids)
     assert listed.endswith(
         "'c09' 2 of 2, ..., 'c30' 2 of 2, " + listed.split("..., 'c30' 2 of 2, ")[1]
     )
@@ -201,7 +201,7 @@ TRAIN = IDS[:6]
 
 def fitted(categorical=(), numeric=()) -> Covariates:
     config = CovariateConfig(categorical_columns=categorical, numeric_columns=numeric)
-    return fit_covariates(METADATA, config, TRAIN)
+    return fit_covariates(METADATA.at(TRAIN), config)
 
 
 def test_new_and_empty_categories_are_unknown():
@@ -209,9 +209,9 @@ def test_new_and_empty_categories_are_unknown():
     covariates = fitted(("diet", "sex"), ("bmi",))
     assert covariates.categorical == {"diet": ("None", "bread"), "sex": ("f", "m")}
     assert covariates.columns == ("diet", "sex", "bmi")
-    category, covariate = covariates.encode(METADATA, IDS)
+    category, covariate = covariates.encode(METADATA)
     assert category.T.tolist() == [[1, 1, 2, 2, 2, 0, 1, 0, 0], [1, 2] * 4 + [1]]
-    assert covariates.unknown_values(METADATA, IDS) == [
+    assert covariates.unknown_values(METADATA) == [
         "metadata: covariate 'diet': 3 of 9 samples have no value or a category that no training "
         "sample has ('rice'); read as unknown",
         "metadata: covariate 'bmi': 2 of 9 samples have no value; read as unknown",
@@ -220,10 +220,10 @@ def test_new_and_empty_categories_are_unknown():
     cells = [float(cell) if cell else math.nan for cell in COLUMNS["bmi"]]
     expected = (np.array(cells) - np.mean(numbers)) / np.std(numbers)
     np.testing.assert_allclose(covariate[:, 0], expected, rtol=1e-6)
-    unknown, missing = covariates.encode(None, IDS[:2])
+    unknown, missing = covariates.unknown(2)
     assert unknown.tolist() == [[0, 0]] * 2
     assert np.isnan(missing).all()
-    assert [values.shape for values in Covariates().encode(METADATA, IDS)] == [(9, 0), (9, 0)]
+    assert [values.shape for values in Covariates().encode(METADATA)] == [(9, 0), (9, 0)]
     assert typed(json.loads(json.dumps(to_dict(covariates))), Covariates) == covariates
 
 
@@ -246,7 +246,7 @@ def test_values_outside_the_training_range_are_named():
 
     def warned(*bmi: str) -> list[str]:
         columns = {"sex": ("f", "m"), "bmi": bmi}
-        return covariates.warnings(typed_metadata(ids, columns, KINDS), ids)
+        return covariates.warnings(typed_metadata(ids, columns, KINDS))
 
     (outside,) = warned("2000", "0.5")
     assert "covariate 'bmi': 2 of 2 samples lie outside the range of training, 1 to 5" in outside
@@ -259,7 +259,7 @@ def test_values_outside_the_training_range_are_named():
 def test_the_metric_that_chooses_is_one_of_the_columns(column, metric):
     def fitted(*columns):
         config = TargetConfig(metadata_column=columns, best_metric=metric)
-        return fit_labels(METADATA, IDS, TRAIN, config, CovariateConfig())
+        return fit_labels(METADATA, TRAIN, config, CovariateConfig())
 
     assert f"--best-metric {metric} is not a metric of" in refusal(fitted, column)
     assert len(fitted("age", "site")[1].specs) == 2
@@ -272,8 +272,9 @@ def test_a_number_of_a_covariate_too_large_to_learn_is_refused(cell):
     config = CovariateConfig(numeric_columns=("bmi",))
     metadata = metadata_of(bmi=["21", "19.5", "30", cell])
     says = f"covariate 'bmi' has {cell} (sample 's3'), too large to learn; correct it or leave"
-    covariates = fit_covariates(metadata, config, metadata.ids[:3])
-    assert says in refusal(covariates.encode, metadata, metadata.ids)
-    covariates.encode(metadata, metadata.ids[:3])
+    training = metadata.at(metadata.ids[:3])
+    covariates = fit_covariates(training, config)
+    assert says in refusal(covariates.encode, metadata)
+    covariates.encode(training)
     if cell != "1e40":
-        assert says in refusal(fit_covariates, metadata, config, metadata.ids)
+        assert says in refusal(fit_covariates, metadata, config)

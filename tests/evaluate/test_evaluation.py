@@ -141,7 +141,7 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     study = load_study(data, 200, MetadataColumns([target, "fold"]))
     splits = make_splits(study, data, 0)
     config = TargetConfig(metadata_column=(target,), target_transform="none")
-    (spec,) = fit_targets(study.metadata, config, study.table.sample_ids).specs
+    (spec,) = fit_targets(study.sample_metadata, config).specs
     ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)
     predicted = next(one.predicted for one in baselines if one.name == like)
     fold = {name: split.test_fold for split in splits for name in split.held_out}

@@ -57,6 +57,13 @@ def test_a_small_table(table):
     assert "s4" not in table
     assert table.values("site", ["s3", "s1"]) == (None, "gut")
     np.testing.assert_array_equal(table.numbers("age", ["s3", "s2", "s1"]), [3, np.nan, 1.5])
+    some = table.at(["s3", "s1"])
+    assert (some.ids, some.values("site"), some.groups("site")) == (
+        ("s3", "s1"),
+        (None, "gut"),
+        ["sample s3", "gut"],
+    )
+    np.testing.assert_array_equal(some.numbers("age"), [3, 1.5])
 
 
 @pytest.mark.parametrize("name", ["id", "Sample-ID", "sample_name", "#OTU ID", ""])
