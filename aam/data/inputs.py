@@ -221,16 +221,6 @@ def _text(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value).strip()
 
 
-def _check_ids(sample_ids: Sequence[str]) -> None:
-    """Raise `InputError` where sample ids could not stand in the files of a run."""
-    if unreadable := [name for name in sample_ids if name[:1] in ("#", "") or name != name.strip()]:
-        raise InputError(
-            f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: "
-            f"{shown(unreadable)}; QIIME 2 takes what begins with # for a comment and drops white "
-            "space around ids; rename these samples"
-        )
-
-
 def metadata_from(
     source: MetadataLike | None,
     decimal: str = ".",

@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import stat
 import struct
 import uuid
 import zipfile
@@ -26,10 +25,7 @@ GOOD = {
 }
 
 
-WITHOUT = {
-    word: {name: content for name, content in GOOD.items() if word not in name}
-    for word in ("VERSION", "metadata.yaml")
-}
+WITHOUT_METADATA = {name: text for name, text in GOOD.items() if "metadata" not in name}
 
 
 def packed(files=GOOD, method=zipfile.ZIP_DEFLATED) -> bytes:
@@ -76,15 +72,10 @@ def test_metadata_as_yaml_writes_it(tmp_path, metadata):
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        (METADATA + "more: x\n", "'more': 'x'"),
-        (METADATA + f"type: {TYPE}\n", "expected uuid"),
-        (METADATA.replace("format: ", "format:"), "'format:Newick"),
-        (METADATA.replace("format", " format"), "' format'"),
-        (f"uuid: {ROOT}\n", f"expected uuid {ROOT}, type and format"),
-        (METADATA.replace(ROOT, str(uuid.UUID(int=1))), f"expected uuid {ROOT}"),
+        (f"uuid: {ROOT}\n", "no type in metadata.yaml; not a QIIME 2 archive"),
+        (METADATA.replace("type", " type"), "no type in metadata.yaml"),
+        ("type: " + "y" * 60_000, "holds yyyy"),
         (b"uuid: \xff\n", "not a readable QIIME 2 archive"),
-        ("uuid: " + "y" * 60_000, "expected uuid"),
-        ("x" * 70_000, "no usable metadata.yaml"),
     ],
 )
 def test_bad_metadata(tmp_path, metadata, expected):
@@ -114,11 +105,8 @@ def test_another_type_is_named_with_the_reason(tmp_path):
         (packed({"mimetype": "x", "content.xml": "x"}), "save it as tab-separated text"),
         (packed({"readme/x": "1"}), "'readme' of the archive is not a UUID"),
         (packed({}), "top folder '' of the archive is not a UUID"),
-        (packed(WITHOUT["VERSION"]), "no usable VERSION"),
-        (packed(WITHOUT["metadata.yaml"]), "no usable metadata.yaml"),
-        (packed(GOOD | {f"{ROOT}/VERSION": "QIIME 3\n"}), "does not begin with 'QIIME 2'"),
+        (packed(WITHOUT_METADATA), "no type in metadata.yaml"),
         (packed(method=zipfile.ZIP_BZIP2), "encrypted or not deflated"),
-        (packed(GOOD | {f"{ROOT}/data/tree.nwx": ""}).replace(b".nwx", b".nwk"), "the same name"),
         (b"(a,b);", "not a readable QIIME 2 archive"),
         (packed()[:-30], "not a readable QIIME 2 archive"),
     ],
@@ -129,30 +117,15 @@ def test_files_that_are_no_archive(tmp_path, blob, expected):
     assert expected in refused(path)
 
 
-@pytest.mark.parametrize("name", ["../evil", "data/../../x", "data/..", "a\\..\\b", "link"])
-def test_names_that_lead_out_and_links_are_refused(tmp_path, name):
-    path = save(tmp_path / "t.qza")
-    with zipfile.ZipFile(path, "a") as archive:
-        entry = zipfile.ZipInfo(f"{ROOT}/{name}")
-        entry.external_attr = (stat.S_IFLNK | 0o777) << 16 if name == "link" else 0
-        archive.writestr(entry, "/etc/passwd")
-    assert f"{f'{ROOT}/{name}'!r} in the archive are links or lead out of" in refused(path)
-
-
-def test_bombs_are_refused_from_the_directory(tmp_path, monkeypatch):
+def test_bombs_are_refused_before_they_are_unpacked(tmp_path, monkeypatch):
     path = save(tmp_path / "t.qza", GOOD | {f"{ROOT}/data/zeros": b"0" * (80 << 20)})
     assert path.stat().st_size < 100_000
-    assert "unpacks to 83886" in refused(path)
+    assert "data/zeros unpacks to 83886" in refused(path, name="zeros")
+    assert read(path) == b"(a,b);", "other files are not unpacked"
     small = save(tmp_path / "u.qza", GOOD | {f"{ROOT}/data/zeros": b"0" * 2000})
     assert len(read(small, name="zeros")) == 2000
-    for limit, value, expected in (
-        ("MAX_FILE", 1999, "its largest file to 2000"),
-        ("MAX_TOTAL", 2100, "expected at most 2100"),
-        ("MAX_FILES", 4, "5 files in the archive, expected at most 4"),
-    ):
-        with monkeypatch.context() as limits:
-            limits.setattr(artifact, limit, value)
-            assert expected in refused(small)
+    monkeypatch.setattr(artifact, "MAX_FILE", 1999)
+    assert "unpacks to 2000 bytes, expected at most 1999" in refused(small, name="zeros")
 
 
 @pytest.mark.parametrize("claimed", [10, 5000])
