@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError, RunError, problem, refuse, reworded, shown
-from aam.files.atomic import atomic_file, read_bytes, write_text
+from aam.errors import InputError, problem, refuse, reworded, shown
+from aam.files.atomic import atomic_file, write_text
 from aam.io.ids import difference, repeated
 from aam.io.packed import dataset, is_written_artifact, open_hdf5, write_artifact
 from aam.io.text import NUMBER, read_table_text, read_text, unix
@@ -34,6 +34,9 @@ Tile: TypeAlias = tuple[slice, slice, DenseMatrix]
 ASYMMETRY = 1e-6
 
 ROWS = 512
+
+# An attribute of HDF5 files; those of ssu have none.
+CREATOR = "aam"
 
 # Errors of NumPy for a damaged .npy, because it parses the header as Python.
 NO_PYTHON = (SyntaxError, TokenError, OverflowError, RecursionError)
@@ -181,43 +184,38 @@ def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
             target[columns, rows] = tile.T
 
 
-def _npy_head(ids: Sequence[str]) -> bytes:
-    """Return what stands before the numbers of a .npy file."""
-    head, shape = io.BytesIO(), (len(ids), len(ids))
-    layout = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(head, layout)
-    return head.getvalue()
+def _begin_npy(path: Path, samples: int) -> int:
+    """Write the header of a .npy file; return the place of its numbers."""
+    layout = {"descr": "<f4", "fortran_order": False, "shape": (samples, samples)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, layout)
+        return file.tell()
 
 
-def _h5_head(ids: Sequence[str]) -> bytes:
-    """Return what stands before the numbers of the matrix in an HDF5 file, which holds them last.
+def _begin_h5(path: Path, ids: Sequence[str]) -> int:
+    """Write an HDF5 file but for the numbers of its matrix; return their place.
 
     It has the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``.
     """
-    image, plan = io.BytesIO(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     # The matrix gets its place in the file at once, and no numbers.
     plan.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     plan.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    with h5py.File(image, "w") as file:
+    with h5py.File(path, "w") as file:
+        file.attrs["creator"] = CREATOR
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
         matrix = file.create_dataset("matrix", (len(ids), len(ids)), "<f4", dcpl=plan)
-        place = matrix.id.get_offset()
-    if place != len(image.getvalue()):
-        reason = f"HDF5 {h5py.version.hdf5_version} does not put the numbers last into the file"
-        raise RunError(f"{reason}; write .npy instead of .h5")
-    return image.getvalue()
+        return int(matrix.id.get_offset())
 
 
-def _filled(file: IO[bytes], head: bytes, samples: int, tiles: Iterable[Tile]) -> DenseMatrix:
-    """Write `head` and then the tiles to an empty file, and return these, mapped as float32."""
-    file.write(head)
-    file.flush()
+def _filled(file: IO[bytes], place: int, samples: int, tiles: Iterable[Tile]) -> DenseMatrix:
+    """Write tiles to a file from some place on, and return them, mapped as float32."""
     if hasattr(os, "posix_fallocate"):
         # On a full disk the pages of a mapped file would kill the process when they are written.
-        os.posix_fallocate(file.fileno(), 0, len(head) + 4 * samples**2)
-    values = np.memmap(file, "<f4", "r+", len(head), (samples, samples))
+        os.posix_fallocate(file.fileno(), 0, place + 4 * samples**2)
+    values = np.memmap(file, "<f4", "r+", place, (samples, samples))
     fill_tiles(values, tiles)
     values.flush()
     return values
@@ -254,19 +252,21 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
     """
     suffix, names = _known_suffix(path, MATRIX_SUFFIXES), ids_path(path)
     if suffix in (".npy", ".h5"):
-        with atomic_file(path) as temporary, temporary.open("w+b") as file:
-            head = _npy_head(ids) if suffix == ".npy" else _h5_head(ids)
-            _filled(file, head, len(ids), tiles)
-            if suffix == ".npy":
+        with atomic_file(path) as temporary:
+            is_npy = suffix == ".npy"
+            place = _begin_npy(temporary, len(ids)) if is_npy else _begin_h5(temporary, ids)
+            with temporary.open("r+b") as file:
+                _filled(file, place, len(ids), tiles)
+            if is_npy:
                 # Between the two files there are no ids, and a matrix without ids is refused.
                 names.unlink(missing_ok=True)
-        if suffix == ".npy":
+        if is_npy:
             write_text(names, "".join(f"{name}\n" for name in ids))
         return
     # Text needs whole rows, so the tiles are gathered in an unnamed file first.
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path.parent) as gathered:
-        values = _filled(gathered, b"", len(ids), tiles)
+        values = _filled(gathered, 0, len(ids), tiles)
         if suffix == ".qza":
             text = io.StringIO()
             write_lines(text, ["", *ids], ids, values, "\t%.9g")
@@ -303,10 +303,7 @@ def _is_written_npy(path: Path) -> bool:
 
 def _is_written_h5(path: Path) -> bool:
     with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
-        ids = [name.decode() for name in dataset(file, "order", "OS", str(path))[()]]
-    # Files of ssu have other first bytes.
-    head = _h5_head(ids)
-    return read_bytes(path, head=len(head)) == head
+        return bool(file.attrs.get("creator") == CREATOR)
 
 
 def _is_written_text(path: Path) -> bool:
