@@ -224,6 +224,9 @@ class Trainer:
             progress.position, progress.samples, progress.seconds = 0, 0, 0.0
             self.means["epoch"] = RunningMeans(self.task.loss_names)
             self._record_epoch(metrics)
+        if self.progress.epoch and not self.best_weights:
+            problem = f"{self.task.best_metric} is finite in no epoch: no weights are the best"
+            raise RunError(f"{problem}; lower --lr {self.options.lr}, or take more for validation")
         final = self.average or self.model.state_dict()
         self.last_weights, self.best_weights = (
             {name: full_tensor(value).clone() for name, value in weights.items()}

@@ -12,6 +12,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from aam.config import FineTuneConfig
 from aam.data.batch import PaddedBatch, pad_batch
@@ -19,10 +20,11 @@ from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.rng import subsample
-from aam.engine.step import RunningMeans
+from aam.engine.step import RunningMeans, make_optimizer
 from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, HeadConfig, Outputs, Readout
+from aam.options import TrainingOptions
 from aam.training.inference import AsvVectors, Predicted, collect, encode_table, run_model
 from aam.training.losses import class_weights, loss_counts, target_terms
 from aam.training.pretrain import AmpliconTask, Prepared, encoder_heads
@@ -30,6 +32,10 @@ from aam.typing import Array, Bools, Names, Rows
 
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
+
+# Parts that learn at a lower rate than the heads that are fitted to what they give, and their share
+# of the learning rate (docs/adr/005).
+ENCODERS, RATE_OF_ENCODERS = ("asv.", "sample.", "reference."), 0.01
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
@@ -53,6 +59,16 @@ class SupervisedTask(AmpliconTask):
         self.validates_first = True
         if targets.target_transform != "none":
             self.units = {"val_mae": "(standardized)"}
+
+    def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
+        """Return the optimizer, which trains the encoders at a lower rate.
+
+        The first steps of Adam change each weight by the learning rate, whatever its gradient, and
+        all changes of an encoder add up in the mean of the sample vectors.
+        """
+        return make_optimizer(
+            self.model, options, lambda name: RATE_OF_ENCODERS if name.startswith(ENCODERS) else 1.0
+        )
 
     def terms(self, outputs: Outputs, batch: PaddedBatch) -> Terms:
         """Return every loss of the outputs, those of the targets too."""
@@ -83,7 +99,8 @@ class SupervisedTask(AmpliconTask):
         losses = [
             value for name, value in metrics.items() if name.startswith(("val_target", "val_label"))
         ]
-        return {**metrics, "val_loss": sum(losses)}
+        # Of samples without a value it is undefined.
+        return {**metrics, "val_loss": sum(losses) if losses else math.nan}
 
     def _scores(self, predicted: Predicted) -> Metrics:
         """Metrics of the predictions of all ranks, each the mean over the columns that have it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import load, save
 from aam.engine.step import clip_gradients
 from aam.engine.trainer import Trainer
+from aam.errors import RunError
 from aam.options import RunConfig, TrainingOptions
 from tests.engine.conftest import Doubling, options, same
 
@@ -26,6 +28,21 @@ def test_training_lowers_the_loss_and_keeps_the_best():
     losses = [record["val_loss"] for record in records if record["event"] == "epoch"]
     assert losses[-1] < 0.2 * losses[0]
     assert trainer.progress.best == min(losses)
+
+
+@pytest.mark.parametrize("finite", [(), (2,)])
+def test_a_validation_loss_that_is_not_finite_is_never_the_best(finite):
+    """One finite epoch is enough; without any the run says so."""
+    trainer = Trainer(Doubling(), options(epochs=3), RunConfig())
+    trainer.task.validate = lambda network: {
+        "val_loss": 1.0 if trainer.progress.epoch + 1 in finite else math.nan
+    }
+    if finite:
+        trainer.fit()
+        assert trainer.progress.best_epoch == 2
+        return
+    with pytest.raises(RunError, match=r"val_loss is finite in no epoch.*lower --lr"):
+        trainer.fit()
 
 
 @pytest.mark.parametrize("changes", [{}, {"ema_decay": 0.8}, {"gradient_accumulation_steps": 2}])

@@ -30,7 +30,7 @@ from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.aam import HeadConfig
 from aam.options import RunConfig
-from aam.training.finetune import SupervisedTask
+from aam.training.finetune import ENCODERS, RATE_OF_ENCODERS, SupervisedTask
 from aam.training.inference import encode_table, run_model
 from aam.training.losses import make_masks
 from aam.training.pretrain import AmpliconTask, Prepared
@@ -164,6 +164,21 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, monk
     )
 
 
+def test_a_first_step_moves_encoders_less_than_the_heads_that_were_fitted_to_them(study, model_of):
+    """Adam's first step is the learning rate in each weight, whatever its gradient."""
+    model = model_of(SUPERVISED, noise=0.0)
+    before, rate = weights_of(model), 1e-3
+    config = config_of(1, batch_size=6, lr=rate, warmup_steps=0, weight_decay=0.0)
+    trainer_of(model, supervised(study), config, validation=()).fit()
+    moved: dict[bool, float] = {}
+    for name, weights in weights_of(model).items():
+        is_encoder = name.startswith(ENCODERS)
+        most = float((weights - before[name]).abs().max())
+        moved[is_encoder] = max(moved.get(is_encoder, 0.0), most)
+    assert moved[False] == pytest.approx(rate, rel=1e-2)
+    assert moved[True] == pytest.approx(rate * RATE_OF_ENCODERS, rel=1e-2)
+
+
 # --- a run -------------------------------------------------------------------------------------
 
 
@@ -204,7 +219,7 @@ def test_the_best_weights_are_taken_back(study, model_of):
             numbers.append(record["epoch"])
 
     model = model_of(SUPERVISED, noise=0.0)
-    config = config_of(8, 2, patience=0, lr=2e-4, warmup_steps=0)
+    config = config_of(8, 2, patience=0, lr=2e-3, warmup_steps=0)
     trainer = trainer_of(model, overshooting(study, model), config, report=report)
     trainer.fit()
     best = int(np.argmin(losses))
