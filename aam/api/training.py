@@ -39,6 +39,7 @@ from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_propert
 from aam.predict.estimator import Samples
 from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
 from aam.predict.held_out import HeldOut
+from aam.predict.membership import LEFT_OUT, judge_network, untrusted_because
 from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model
 from aam.report.encoder_quality import evaluate_encoder
@@ -152,10 +153,48 @@ def fit_model(
     notes: Facts = {"guesses": _guesses(study, targets, seen_ids)}
     if groups is not None:
         notes["labelled_groups"] = sorted({*groups})
-    saved = folds.model(seen_ids, blend, encoder, targets, covariates, notes)
+    saved = trained = folds.model(seen_ids, blend, encoder, targets, covariates, notes)
+    if trained.network is not None and folds.world.is_main:
+        saved = with_judged_network(folds, split, trained, study, weights)
     if folder is not None and folds.world.is_main:
-        save_models(folder.path, saved)
+        save_models(folder.path, saved, trained)
     return saved
+
+
+def with_judged_network(
+    folds: Training,
+    split: Split,
+    saved: SavedModel,
+    study: Study,
+    weights: Mapping[str, float] | None = None,
+) -> SavedModel:
+    """The model of a split without its network if that does not earn its place, with a note why.
+
+    The other members are fitted once more, to the training samples alone, and compared with and
+    without the network on its validation samples. A network alone stays, with a warning.
+    """
+    network, others = not_none(saved.estimator), saved.members
+    train_ids, ids = split.ids("train"), split.ids("validation")
+    title = folds.title("train", split)
+    reason = untrusted_because(network, study, ids)
+    if not others:
+        if reason:
+            log.warning("warning: %s: the network predicts alone, although %s", title, reason)
+        return saved
+    joins, sentence = False, f"{LEFT_OUT}: {reason}"
+    if not reason:
+        blend = Blend.of((*saved.blend.members,), saved.targets, saved.depth, saved.seed, network)
+        sample_weight = None if weights is None else [weights[name] for name in train_ids]
+        training_set = _training_set(study, train_ids, saved.covariates)
+        for name in others:
+            member: Any = blend.members[name]
+            member.fit(*training_set, sample_weight=sample_weight)
+        inner = replace(saved, blend=blend)
+        encoded = folds.encoded if folds.config.targets.freeze_base else None
+        joins, sentence = judge_network(inner, study, ids, folds.config.runtime, encoded)
+    log.info("%s: %s", title, sentence)
+    saved.notes["network"] = sentence
+    return saved if joins else replace(saved.only(*others), reference=None)
 
 
 def _training_set(
@@ -515,7 +554,8 @@ def _fit_encoder(folds: Pretraining, split: Split, folder: TrainingFolder) -> No
     fitted = fit_encoder(study, rows, folds.config, folds.device, encoder, folder)
     if folds.world.is_main:
         blend = Blend().joined(Network.of(fitted))
-        save_models(folder.path, folds.model(ids, blend, encoder))
+        saved = folds.model(ids, blend, encoder)
+        save_models(folder.path, saved, saved)
 
 
 def _report_on_encoders(

@@ -213,6 +213,7 @@ class NotesPart(Part):
     interval_samples: list[str] = []
     command: str | None = None
     best_epoch: Count | None = None
+    network: str | None = None
     guesses: dict[Name, Number | list[Share]] = {}
     intervals: dict[Name, ConformalPart] = {}
     likeness: LikenessPart | None = None

@@ -241,13 +241,15 @@ class Folds(Generic[Config]):
         return describe_run(command, to_dict(self.config), files, facts, outputs, in_memory)
 
 
-def save_models(path: Path, saved: SavedModel) -> None:
-    """Save a model in the folder of a run and, if it has a network, that with its last weights."""
-    if (estimator := saved.estimator) is not None:
+def save_models(path: Path, saved: SavedModel, trained: SavedModel) -> None:
+    """Save a model in the folder of a run and, if a network was `trained` for it, that with its
+    last weights.
+    """
+    if (estimator := trained.estimator) is not None:
         network, last_weights = estimator.network, estimator.fitted_.last_weights
         best = {name: value.clone() for name, value in network.state_dict().items()}
         network.load_state_dict(last_weights)
-        save_model(path / LAST, saved.only(Network.name))
+        save_model(path / LAST, trained.only(Network.name))
         network.load_state_dict(best)
     save_model(path / MODEL, saved)
 

@@ -69,6 +69,22 @@ class HeldOut:
         epochs = (saved.notes.get("best_epoch") for saved in self._models.values())
         return [epoch for epoch in epochs if epoch is not None]
 
+    @property
+    def networks(self) -> list[str]:
+        """Whether and why the network of each split joins the other members."""
+        names = {folder: name for name, folder in self.folds.folders(self.path).items()}
+        return [
+            ": ".join(filter(None, (names.get(folder, "all samples"), saved.notes["network"])))
+            for folder, saved in self._models.items()
+            if "network" in saved.notes
+        ]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members of one model or more."""
+        names = (name for saved in self._models.values() for name in saved.blend.members)
+        return tuple(dict.fromkeys(names))
+
     def judge(self) -> tuple[Evaluation, ...]:
         """Write predictions.tsv, save the models with fitted intervals, and return the comparison
         with baselines; nothing without held-out samples.

@@ -147,6 +147,8 @@ class SavedModel:
         problem = "it places ASVs on a reference and has no network"
         if self.members:
             problem = f"it has no network, only {shown(self.members)}"
+            if "network" in self.notes:
+                problem += " (last/ of its run is the network that was left out)"
         raise InputError(
             f"--model: {problem}, and this needs one; pretrain one by `aam pretrain`, or train "
             "with deep among --members"

@@ -64,9 +64,11 @@ class TrainingReport:
         task = {"command": "train"}
         task["targets"] = ", ".join(config.targets.metadata_column) or "none"
         if targets:
-            task["models that predict together"] = in_words(config.targets.members)
+            task["models that predict together"] = in_words(self.held_out.members)
         if epochs := self.held_out.best_epochs:
             task["chosen epochs of the network"] = ", ".join(map(str, epochs))
+        if sentences := self.held_out.networks:
+            task["network"] = "; ".join(sentences)
         return ReportData(
             title="aam train",
             task=task,

@@ -213,7 +213,7 @@ def test_samples_without_metadata_are_named_in_the_report_with_the_class_that_th
 
 
 def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path) -> None:
-    words = f"embed --model {tuned}/model --table {study}/table.biom --output-dir {tmp_path}"
+    words = f"embed --model {tuned}/last --table {study}/table.biom --output-dir {tmp_path}"
     assert aam(f"{words}/tsv") == 0
     assert aam(f"{words}/npy --format npy") == 0
     table = read_table(study / "table.biom")

@@ -97,15 +97,17 @@ def test_folds_that_were_done_are_not_trained_again_unless_they_are_damaged(
     assert main(training(study, whole)) == 0
     words = training(study, run, "--resume-from auto")
     interrupted(monkeypatch, words, after=14)
-    done, damaged = run / "fold-0" / "last" / "manifest.json", run / "fold-1" / "model"
+    done, damaged = run / "fold-0" / "last" / "manifest.json", run / "fold-1" / "last"
     before = done.stat().st_mtime_ns
     assert not (run / "predictions.tsv").exists()
-    (damaged / "weights.safetensors").write_bytes(weights_of(run / "fold-1")[:-1])
+    (damaged / "weights.safetensors").write_bytes(weights_of(run / "fold-1", "last")[:-1])
     assert main(words) == 0
     assert "weights.safetensors: missing or damaged" in capsys.readouterr().err
     assert done.stat().st_mtime_ns == before
     names = ["predictions.tsv", "metrics.json", "fold-2/split.tsv"]
-    for name in (*names, *(f"fold-{fold}/model/weights.safetensors" for fold in range(3))):
+    # The description of a model says whether the network joins, and why.
+    parts = ("last/weights.safetensors", "model/members.safetensors", "model/model.json")
+    for name in (*names, *(f"fold-{fold}/{part}" for fold in range(3) for part in parts)):
         assert (run / name).read_bytes() == (whole / name).read_bytes(), name
 
 

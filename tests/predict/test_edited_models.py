@@ -41,6 +41,7 @@ NOTES = {
     "interval_samples": ["s2"],
     "command": "train",
     "best_epoch": 3,
+    "network": "the network joins the mean",
 }
 INTERVAL = {"knots": [1.0, 2.0, 2.0], "scales": [1.0, 0.5, 0.7], "quantile": 1.5, "floor": 0.0}
 LIKENESS = {"asvs": ["ACG", "ACT"], "prevalence": [0.25, 0.5], "samples": 40}

@@ -86,6 +86,7 @@ def test_methods_of_other_runs():
     blend = " ".join(methods(run_of(targets={"members": ["presence", "forest", "deep"]})))
     assert "the equal mean of ridge regression" in blend
     assert "a transformer over the ASVs of a sample (Vaswani et al. 2017)" in blend
+    assert "is part of a mean only if it lowers its error on validation samples" in blend
     assert "pretrained" not in blend
     encoder = {"pretrained_encoder": "16s-v4"}
     targets = {"members": ["deep"]}
