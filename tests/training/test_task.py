@@ -240,6 +240,17 @@ def test_a_run_stops_when_patience_ends(study, model_of):
     )
 
 
+def test_validation_samples_without_a_value_choose_no_epoch(study, model_of):
+    learned = supervised(study)
+    target, label = learned.labels.target.copy(), learned.labels.label.copy()
+    target[6:], label[6:] = math.nan, -1
+    trainer = trainer_of(
+        model_of(SUPERVISED), labelled(study, target=target, label=label), config_of(2)
+    )
+    with pytest.raises(RunError, match="val_loss is finite in no epoch"):
+        trainer.fit()
+
+
 def test_without_validation_the_last_weights_stay(study, model_of):
     _, _, epochs = fit(model_of(PRETRAIN), study, config_of(4, patience=1), validation=())
     assert [record["best"] for record in epochs] == [1, 1, 1, 1]
