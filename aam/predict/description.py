@@ -21,7 +21,7 @@ from aam.options import Seed, configured
 # Encoders of earlier formats are read, models with targets are not.
 MODEL_FORMAT = 5
 # Formats of models that the last release reads.
-RELEASED, LAST_RELEASE = (1, 2), "aam v0.1.0-complete"
+RELEASED, LAST_RELEASE = (1, 2), "aam 0.1.0 (commit afbb84f9)"
 
 # Options of a study that predictions read. Encoders that plugins ship leave out their defaults.
 READ_OF_DATA = {"study_column", "group_column", "token_limit"}
