@@ -292,17 +292,6 @@ def diseases(values: Values) -> str:
     return table(header, rows)
 
 
-def new_studies(values: Values) -> str:
-    """The first diseases, next to simple models, with the range over studies."""
-    rows = []
-    for name, title in [*DISEASES.items()][:4]:
-        parts = values[name]["parts"]
-        low, high = min(parts.values()), max(parts.values())
-        spread = f"{mean(parts):.2f} ({low:.2f} to {high:.2f})"
-        rows.append([title, str(len(parts)), *simple_models(values[name]), spread])
-    return table(f"| disease | studies | {SIMPLE_HEADER} | mean of studies (range) |", rows)
-
-
 def mean(parts: Mapping[str, float]) -> float:
     """The mean over parts."""
     return sum(parts.values()) / len(parts)
@@ -448,7 +437,6 @@ TABLES: dict[str, Callable[[Values], str]] = {
     "benchmark": benchmark,
     "rivals": rivals,
     "diseases": diseases,
-    "new-studies": new_studies,
     "unifrac-speed": unifrac_speed,
     "planted-mixtures": planted_mixtures,
     "kernels": kernels,
