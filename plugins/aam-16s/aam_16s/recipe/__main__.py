@@ -4,8 +4,8 @@ OUTPUT [CARD]``.
 DATA holds a folder for each study (`SOURCES`). OUTPUT gets tables, a tree and runs; a stopped run
 goes on. With CARD, the text of the model card, the encoder replaces ``16s-v4`` in this package.
 
-The weights of ``16s-v4`` were trained by the same steps with aam 0.1.0 (commit afbb84f9), which could also
-freeze the ASV encoder in the second step and mask every ASV in the first.
+The weights of ``16s-v4`` were trained by the same steps with aam 0.1.0 (commit afbb84f9),
+which could also freeze the ASV encoder in the second step and mask every ASV in the first.
 """
 
 from __future__ import annotations
