@@ -146,7 +146,11 @@ INTERVAL = {"knots": [1.0, 2.0], "scales": [1.0, 1.0], "quantile": 1.0, "floor":
 @pytest.mark.parametrize(
     ("part", "changes", "message"),
     [
-        ("", {"format": 2}, "a model of format 2, expected 5: aam 0.1.0 (commit afbb84f9) reads it"),
+        (
+            "",
+            {"format": 2},
+            "a model of format 2, expected 5: aam 0.1.0 (commit afbb84f9) reads it",
+        ),
         ("", {"format": 3}, "a model of format 3, expected 5"),
         ("", {"format": 4}, "a model of format 4, expected 5"),
         ("", {"format": 6}, "format is 6: Input should be less than or equal to 5"),
