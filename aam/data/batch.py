@@ -8,6 +8,7 @@ batch has T slots of ASVs in all samples and M masked copies of ASVs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -40,27 +41,17 @@ class Ranks:
         This one.
     samples, asvs : tuple of int
         Samples of each rank and the distinct ASVs that it encodes, one rank after the other; empty
-        with a single rank.
-    rows, slots : tuple of int
-        Of a padded batch, whose `asvs` count dummies: samples of each rank with dummies, and its
-        slots of ASVs.
+        with a single rank. Of a padded batch `asvs` count dummies.
     """
 
     rank: int = 0
     samples: tuple[int, ...] = ()
     asvs: tuple[int, ...] = ()
-    rows: tuple[int, ...] = ()
-    slots: tuple[int, ...] = ()
 
     @property
     def rank_samples(self) -> slice:
         """The samples of this rank among those of all."""
         return _stretch(self.samples, self.rank)
-
-    @property
-    def rank_rows(self) -> slice:
-        """The samples of this rank among those of all, dummies counted."""
-        return _stretch(self.rows, self.rank)
 
     @property
     def rank_asvs(self) -> slice:
@@ -323,9 +314,9 @@ class Capacities(NamedTuple):
 class PaddedBatch(AnyBatch):
     """A batch as a network reads it, padded to the slots of its bins in one flat buffer.
 
-    Dummies fill constant capacities: slots without reads, samples of one read whose distances and
-    targets are missing, ASVs that no sample has, masked copies without predictions. They have no
-    `sample_ids`.
+    Dummies fill constant capacities, and the layout of the largest rank: slots without reads,
+    samples of one read whose distances and targets are missing, ASVs that no sample has, masked
+    copies without predictions. They have no `sample_ids`.
 
     Attributes
     ----------
@@ -363,11 +354,6 @@ class PaddedBatch(AnyBatch):
         """Key shared by batches of one shape."""
         sizes = tuple((name, tuple(value.shape)) for name, value in self.tensors().items())
         return (*sizes, self.bins, self.has_short_asvs)
-
-
-def slot_count(bins: Bins) -> int:
-    """Return the number of slots of all samples."""
-    return sum(samples * length for samples, length in bins)
 
 
 def exact_bins(sizes: Sequence[int]) -> Bins:
@@ -449,7 +435,7 @@ def pad_batch(
     batch: Batch, masks: Masks | None = None, capacities: Capacities | None = None
 ) -> PaddedBatch:
     """Lay out a batch: in constant capacities where they are given and the share of each rank fits,
-    else exactly, where all ranks have as many ASVs as the one with the most.
+    else exactly, by the largest of several ranks: all have the same layout.
     """
     sizes, asvs = batch.rank_sizes or (batch.sizes,), batch.ranks.asvs or (len(batch.tokens),)
     copies = (0,) * len(asvs) if masks is None else masks.copies or (len(masks.rows),)
@@ -457,10 +443,10 @@ def pad_batch(
     constant = None if capacities is None else capacities.common_bucket(needs)
     bucket = constant or (max(asvs), max(copies))
     if capacities is None or constant is None:
-        layouts, length = [exact_bins(of_rank) for of_rank in sizes], batch.tokens.shape[1]
+        largest = [max(places) for places in itertools.zip_longest(*sizes, fillvalue=0)]
+        bins, length = exact_bins(largest), batch.tokens.shape[1]
     else:
-        layouts, length = [capacities.bins] * len(sizes), capacities.length
-    bins = layouts[batch.ranks.rank]
+        bins, length = capacities.bins, capacities.length
     slots = slot_places(bins, batch.counts)
     counts = slots.flat(batch.counts, 0.0)
     # A dummy sample has one read.
@@ -469,9 +455,7 @@ def pad_batch(
     tokens, bases = _tokens(batch, masks, bucket, length)
     ranks, dummies = batch.ranks, len(slots.starts)
     if ranks.samples:
-        rows = tuple(sum(samples for samples, _ in layout) for layout in layouts)
-        places = tuple(map(slot_count, layouts))
-        ranks = replace(ranks, rows=rows, slots=places, asvs=(bucket[0],) * len(asvs))
+        ranks = replace(ranks, asvs=(bucket[0],) * len(asvs))
     asv, column = _padded_asvs(batch, asvs, bucket[0])
     return PaddedBatch(
         tokens=tokens,
@@ -480,7 +464,7 @@ def pad_batch(
         counts=counts,
         hidden=None if hidden is None else slots.flat(hidden, 0.0),
         bases=bases,
-        distance=_padded_distance(batch.distance, ranks, dummies),
+        distance=_padded_distance(batch.distance, ranks, sum(samples for samples, _ in bins)),
         column=column,
         pairs=batch.pairs,
         bins=bins,
@@ -505,17 +489,15 @@ def _padded_asvs(batch: Batch, asvs: Sequence[int], capacity: int) -> tuple[Tens
     return place[batch.asv], column
 
 
-def _padded_distance(distance: Tensor | None, ranks: Ranks, dummies: int) -> Tensor | None:
-    """Return distances with NaN for the dummies of each rank."""
+def _padded_distance(distance: Tensor | None, ranks: Ranks, rows: int) -> Tensor | None:
+    """Return distances with NaN for the dummies of each rank, which all have `rows` samples."""
     if distance is None:
         return None
     samples = ranks.samples or (len(distance),)
-    rows = ranks.rows or (len(distance) + dummies,)
-    if rows == samples:
+    if set(samples) == {rows}:
         return distance
-    pairs = zip(np.cumsum((0, *rows)).tolist(), samples, strict=False)
-    columns = torch.cat([torch.arange(start, start + number) for start, number in pairs])
-    wide = distance.new_full((rows[ranks.rank], sum(rows)), torch.nan)
+    columns = torch.cat([torch.arange(number) + rank * rows for rank, number in enumerate(samples)])
+    wide = distance.new_full((rows, len(samples) * rows), torch.nan)
     wide[: len(distance), columns] = distance
     return wide
 

@@ -1,7 +1,7 @@
 """Steps of training captured as CUDA graphs (HIP graphs on AMD), one for each shape of a batch.
 
-A graph holds a whole step, from the forward pass to the optimizer; with several ranks one of the
-three parts between which they exchange (`aam.engine.ranks`). The host copies a batch and the
+A graph holds a whole step, from the forward pass to the optimizer; with several ranks one of its
+parts, between which they exchange (`aam.engine.ranks`). The host copies a batch and the
 learning rates, and starts the graph: the device no longer waits for the host between operations.
 """
 

@@ -8,7 +8,6 @@ gradients of weights are added up in one buffer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,47 +42,43 @@ class Message:
 
     Parameters
     ----------
-    encoded : Encoded
-        What this rank sends first, of which `write` then sends the like; all ranks have the same
-        names.
+    tensors : mapping of str to tensor [n, ...]
+        Those of this rank, which `write` sends; all ranks have the same names and shapes.
     world : World
     """
 
-    def __init__(self, encoded: Encoded, world: World) -> None:
-        self.world, self.lengths = world, encoded.lengths
-        self.places: dict[str, tuple[int, torch.dtype, torch.Size]] = {}
-        size = 0
-        for name, value in encoded.message.items():
-            self.places[name] = size, value.dtype, value.shape[1:]
-            needed = max(self.lengths[name]) * value.shape[1:].numel() * value.itemsize
-            size += -(-needed // ALIGNMENT) * ALIGNMENT
-        device = next((value.device for value in encoded.message.values()), None)
+    def __init__(self, tensors: Mapping[str, Tensor], world: World) -> None:
+        self.world, size = world, 0
+        self.places: dict[str, tuple[slice, torch.dtype, torch.Size]] = {}
+        for name, value in tensors.items():
+            self.places[name] = slice(size, size + value.nbytes), value.dtype, value.shape[1:]
+            size += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
+        device = next((value.device for value in tensors.values()), None)
         self.every = torch.zeros(world.size, size, dtype=torch.uint8, device=device)
-        self.own = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.own = torch.zeros(1, size, dtype=torch.uint8, device=device)
 
-    def _view(self, buffer: Tensor, name: str, rank: int) -> Tensor:
-        """Return the tensor of a rank in a buffer of bytes."""
-        (at, dtype, rest), length = self.places[name], self.lengths[name][rank]
-        size = length * math.prod(rest) * dtype.itemsize
-        return buffer[at : at + size].view(dtype).view(length, *rest)
+    def _tensors(self, buffer: Tensor) -> dict[str, Tensor]:
+        """Return the tensors of the ranks in a buffer ``[ranks, bytes]``, one rank after the
+        other; views of that of one rank.
+        """
+        return {
+            name: buffer[:, place].view(dtype).reshape(-1, *shape)
+            for name, (place, dtype, shape) in self.places.items()
+        }
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the tensors of this rank."""
-        views = [self._view(self.own, name, self.world.rank) for name in tensors]
-        if views:
-            torch._foreach_copy_(views, [value.detach() for value in tensors.values()])
+        if tensors:
+            values = [value.detach() for value in tensors.values()]
+            torch._foreach_copy_(list(self._tensors(self.own).values()), values)
 
     def gather(self) -> None:
         """Exchange with all ranks."""
-        self.world.gather_into(self.every, self.own)
+        self.world.gather_into(self.every, self.own[0])
 
     def read(self) -> dict[str, Tensor]:
         """Return the tensors of all ranks, one rank after the other."""
-        ranks = range(self.world.size)
-        return {
-            name: torch.cat([self._view(self.every[rank], name, rank) for rank in ranks])
-            for name in self.places
-        }
+        return self._tensors(self.every)
 
 
 class FlatGradients:
@@ -182,14 +177,14 @@ class RankSteps:
         network, task, _, scaler, world, _ = self.setup
         with stage("forward"):
             encoded = task.encode(network, batch)
-            message = self._message(batch, _with_counts(encoded, counts, world))
+            message = self._message(batch, {"counts": not_none(counts), **encoded.message})
         yield message.gather
         with stage("forward"):
             gathered = message.read()
             totals = _total_counts(gathered.pop("counts"), task)
             shared = _leaves(encoded.outputs, gathered)
             compared = task.compare(network, batch, shared)
-            message = self._message(batch, compared)
+            message = self._message(batch, compared.message)
         if compared.message:
             yield message.gather
         with stage("losses"):
@@ -204,26 +199,18 @@ class RankSteps:
             if name in gradients:
                 yield partial(world.add_up, gradients[name])
         with stage("backward"):
-            _continue_backward(encoded, gradients, world.rank)
+            _continue_backward(encoded, gradients, world)
         return terms, loss.detach()
 
-    def _message(self, batch: Any, encoded: Encoded) -> Message:
+    def _message(self, batch: Any, tensors: Mapping[str, Tensor]) -> Message:
         """Return the message of a part of a batch, written."""
         shape = self.setup.task.shape(batch)
-        key = shape, *encoded.message
-        message = self.messages.get(key) or Message(encoded, self.setup.world)
+        key = shape, *tensors
+        message = self.messages.get(key) or Message(tensors, self.setup.world)
         if shape is not None:
             self.messages[key] = message
-        message.write(encoded.message)
+        message.write(tensors)
         return message
-
-
-def _with_counts(encoded: Encoded, counts: Tensor | None, world: World) -> Encoded:
-    """Return what is sent first, with the counts of losses."""
-    if counts is None:
-        raise ValueError("a task that shares vectors counts its losses")
-    tensors = {"counts": counts, **encoded.message}
-    return Encoded(None, tensors, {"counts": (len(counts),) * world.size, **encoded.lengths})
 
 
 def _leaves(own: Mapping[str, Tensor], gathered: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -241,12 +228,12 @@ def _summable(gradient: Tensor) -> Tensor:
     return gradient.to(torch.promote_types(gradient.dtype, torch.float32)).contiguous()
 
 
-def _continue_backward(encoded: Encoded, gradients: dict[str, Tensor], rank: int) -> None:
+def _continue_backward(encoded: Encoded, gradients: dict[str, Tensor], world: World) -> None:
     """Run the backward pass of the first part of a step, from the gradients of its tensors; those
     of a message are of all ranks.
     """
-    for name in gradients.keys() & encoded.lengths.keys():
-        gradients[name] = gradients[name].split(encoded.lengths[name])[rank]
+    for name in gradients.keys() & encoded.message.keys():
+        gradients[name] = gradients[name].chunk(world.size)[world.rank]
     tensors = [encoded.outputs[name] for name in gradients]
     pairs = zip(gradients.values(), tensors, strict=True)
     torch.autograd.backward(tensors, [gradient.to(tensor.dtype) for gradient, tensor in pairs])
@@ -262,7 +249,7 @@ def gather_vectors(encoded: Encoded, world: World) -> dict[str, Tensor]:
     """Return the tensors of all ranks outside a step; every rank must call it."""
     if not encoded.message:
         return {}
-    message = Message(encoded, world)
+    message = Message(encoded.message, world)
     message.write(encoded.message)
     message.gather()
     return message.read()
@@ -272,21 +259,20 @@ class _Join(torch.autograd.Function):
     """Gathers vectors from all ranks; adds up their gradients."""
 
     @staticmethod
-    def forward(context: Any, lengths: tuple[int, ...], world: World, own: Tensor) -> Tensor:
+    def forward(context: Any, world: World, own: Tensor) -> Tensor:
         """Return the vectors of all ranks."""
-        context.lengths, context.world = lengths, world
-        return gather_vectors(Encoded(None, {"own": own}, {"own": lengths}), world)["own"]
+        context.world = world
+        return gather_vectors(Encoded(None, {"own": own}), world)["own"]
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[None, None, Tensor]:
+    def backward(context: Any, *gradients: Tensor) -> tuple[None, Tensor]:
         """Return the gradient of the vectors of this rank."""
-        total = context.world.all_reduce_sum(_summable(gradients[0]))
-        return None, None, total.split(context.lengths)[context.world.rank].to(gradients[0].dtype)
+        world, (gradient,) = context.world, gradients
+        own = world.all_reduce_sum(_summable(gradient)).chunk(world.size)[world.rank]
+        return None, own.to(gradient.dtype)
 
 
-def join_vectors(lengths: tuple[int, ...], world: World, own: Tensor) -> Tensor:
-    """Return the vectors of all ranks, through which gradients flow; `lengths` are those of each
-    rank.
-    """
-    joined: Tensor = _Join.apply(lengths, world, own)  # type: ignore[no-untyped-call]
+def join_vectors(world: World, own: Tensor) -> Tensor:
+    """Return the vectors of all ranks, through which gradients flow."""
+    joined: Tensor = _Join.apply(world, own)  # type: ignore[no-untyped-call]
     return joined

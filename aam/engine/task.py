@@ -27,14 +27,11 @@ class Encoded(NamedTuple):
     outputs : Any
         What the task makes of it.
     message : dict of str to tensor
-        What goes to all ranks.
-    lengths : dict of str to tuple of int
-        First dimension of these tensors on each rank.
+        What goes to all ranks, which have tensors of the same shapes.
     """
 
     outputs: Any
     message: dict[str, Tensor]
-    lengths: dict[str, tuple[int, ...]]
 
 
 class Task:

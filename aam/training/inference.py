@@ -195,7 +195,7 @@ def collect(outputs: Outputs, batch: Batch | PaddedBatch, compared: bool = False
     def host(values: Tensor | None) -> Floats:
         if values is None:
             return np.zeros((len(batch.sample_ids), 0))
-        return values.detach().double().cpu().numpy()
+        return values.detach()[: len(batch.sample_ids)].double().cpu().numpy()
 
     vectors = host(outputs.compared if compared else None).astype(np.float32)
     read = outputs.samples if outputs.read is None else outputs.read

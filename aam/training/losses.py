@@ -163,8 +163,8 @@ def loss_terms(outputs: Outputs, batch: PaddedBatch, depth: int) -> Terms:
     terms: Terms = {}
     if outputs.distance is not None and batch.distance is not None:
         truth, ranks = batch.distance.to(outputs.distance.dtype), batch.ranks
-        if ranks.rows:
-            error, count = half_unifrac_loss(outputs.distance, truth, ranks.rank_rows.start)
+        if ranks.asvs:
+            error, count = half_unifrac_loss(outputs.distance, truth, ranks.rank * len(truth))
         else:
             error, count = unifrac_loss(outputs.distance, truth)
         terms["unifrac"] = error / outputs.spread**2, count

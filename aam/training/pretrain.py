@@ -178,12 +178,12 @@ class AmpliconTask(Task):
 
         `feature`, `row` and `counts` are the slots of all ranks, `weight` is 0 for dummies.
         """
-        ranks, is_real = batch.ranks, weight > 0
-        rows, slots = ranks.rows or (len(weight),), ranks.slots or (len(counts),)
+        rank, number, is_real = batch.ranks.rank, len(batch.ranks.samples) or 1, weight > 0
+        rows, slots = ((len(values) // number,) * number for values in (weight, counts))
         with stage("UniFrac"):
             tree = not_none(self.tree)
-            distance = tree.distances(feature, row, counts, rows, slots, ranks.rank)
-            own = is_real[ranks.rank_rows, None]
+            distance = tree.distances(feature, row, counts, rows, slots, rank)
+            own = is_real.chunk(number)[rank][:, None]
             distance = distance.masked_fill(~(own & is_real), torch.nan)
         return replace(batch, distance=distance)
 
@@ -210,8 +210,7 @@ class AmpliconTask(Task):
         if not self.is_joint:
             batch = self.with_distances(prepared.batch)
             return self._forward(network, prepared), batch
-        join = partial(join_vectors, prepared.batch.ranks.asvs, self.world)
-        outputs = self._forward(network, prepared, join=join)
+        outputs = self._forward(network, prepared, join=partial(join_vectors, self.world))
         gathered = gather_vectors(self._message(prepared.batch, outputs), self.world)
         with self._precision(network):
             head: nn.Module | None = network.distance  # type: ignore[assignment]
@@ -225,11 +224,11 @@ class AmpliconTask(Task):
     def encode(self, network: nn.Module, prepared: Prepared) -> Encoded:
         """Encode the ASVs of this rank."""
         if prepared.asvs is not None:
-            return Encoded({}, {}, {})
+            return Encoded({}, {})
         network, batch = self._trained(network), _without_samples(prepared.batch)
         with self._precision(network):
             encoded = self._run(self._encoded_asvs, prepared, network, batch)
-        return Encoded(encoded, {"asvs": encoded["asvs"]}, {"asvs": batch.ranks.asvs})
+        return Encoded(encoded, {"asvs": encoded["asvs"]})
 
     def compare(self, network: nn.Module, prepared: Prepared, shared: dict[str, Tensor]) -> Encoded:
         """Run the network on the samples of this rank, without their distances to other samples."""
@@ -243,18 +242,15 @@ class AmpliconTask(Task):
         """Return outputs with what other ranks need to compare their samples with those of this
         one.
         """
-        ranks = batch.ranks
         if outputs.compared is None or (batch.distance is None and self.tree is None):
-            return Encoded(outputs, {}, {})
-        message, lengths = {"vectors": outputs.compared}, {"vectors": ranks.rows}
+            return Encoded(outputs, {})
+        message = {"vectors": outputs.compared}
         if batch.distance is None:
-            message["weight"], lengths["weight"] = not_none(batch.weight), ranks.rows
+            message["weight"] = weight = not_none(batch.weight)
             message["feature"] = not_none(batch.column)[batch.asv]
-            message["row"] = batch.row + ranks.rank_rows.start
+            message["row"] = batch.row + batch.ranks.rank * len(weight)
             message["counts of ASVs"] = batch.counts
-            slots = ("feature", "row", "counts of ASVs")
-            lengths |= dict.fromkeys(slots, ranks.slots)
-        return Encoded(outputs, message, lengths)
+        return Encoded(outputs, message)
 
     def _of_step(self, network: nn.Module) -> nn.Module:
         """Return the network of the first part of this step, or its bf16 copy."""

@@ -203,12 +203,9 @@ def test_ranks_agree_on_bucket_padding_and_masked_copies(study_of, tiny, overflo
     made = [collate(study, parts, reads, 0, chosen, rank) for rank in range(2)]
     agreed = [layout(batch, 3) for batch in made]
     assert [batch.is_constant for batch in agreed] == [not overflows] * 2
-    for name, tensor in (("rows", "weight"), ("slots", "row")):
-        lengths = tuple(len(getattr(batch, tensor)) for batch in agreed)
-        assert {getattr(batch.ranks, name) for batch in agreed} == {lengths}
     assert float(sum(batch.pairs for batch in agreed)) == 8 * 7 / 2
-    assert len({(batch.tokens.shape, batch.bases.shape) for batch in agreed}) == 1
-    assert (agreed[0].shape() == agreed[1].shape()) == (not overflows)
+    assert agreed[0].shape() == agreed[1].shape()
+    assert agreed[0].ranks.asvs == agreed[1].ranks.asvs
     keys = [
         set(batch.key[batch.ranks.rank_asvs][make_masks(batch, TrainConfig(), 0, 3).rows].tolist())
         for batch in made

@@ -74,12 +74,12 @@ class Distances(Task):
     def encode(self, network: nn.Module, batch: Points) -> Encoded:
         vectors = network.encoder(batch.x)
         outputs = {"parts": vectors, "norms": (vectors.norm(dim=1) - 1).square()}
-        return Encoded(outputs, {"parts": vectors}, {"parts": batch.samples})
+        return Encoded(outputs, {"parts": vectors})
 
     def compare(self, network: nn.Module, batch: Points, shared: dict[str, Tensor]) -> Encoded:
         vectors = network.sample(batch.mixture @ shared["parts"])
         outputs = vectors, shared["norms"]
-        return Encoded(outputs, {"vectors": vectors}, {"vectors": batch.samples})
+        return Encoded(outputs, {"vectors": vectors})
 
     def joint_losses(self, network, batch, outputs, gathered) -> Terms:
         vectors, norms = outputs
@@ -152,7 +152,7 @@ def take_together(steps: list[RankSteps], windows, seats) -> list[StepOutcome]:
     return [outcome for _, outcome in taken]
 
 
-@pytest.mark.parametrize("samples", [(4, 4), (5, 3), (2, 3, 1, 4)])
+@pytest.mark.parametrize("samples", [(4, 4), (3, 3, 3, 3)])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_several_ranks_take_the_step_of_one(samples, batches):
     alone, kept = Distances(), {}
@@ -193,17 +193,13 @@ def test_a_loss_that_is_not_finite_on_one_rank_changes_no_weight_on_any():
         assert all(torch.equal(weight, old) for weight, old in pairs)
 
 
-def test_a_message_holds_tensors_of_any_type_and_length():
+def test_a_message_holds_tensors_of_any_type():
     tensors = [
-        {"a": torch.arange(3, dtype=torch.int64), "b": torch.rand(2, 5).float()},
-        {"a": torch.arange(5, dtype=torch.int64), "b": torch.rand(7, 5).float()},
-    ]
-    kept: dict[int, Tensor] = {}
-    lengths = {"a": (3, 5), "b": (2, 7)}
-    messages = [
-        Message(Encoded(None, tensors[rank], lengths), Seat(rank, 2, kept=kept))
+        {"a": torch.arange(3) + rank, "b": torch.rand(7, 5).float(), "c": torch.rand(3).bfloat16()}
         for rank in range(2)
     ]
+    kept: dict[int, Tensor] = {}
+    messages = [Message(tensors[rank], Seat(rank, 2, kept=kept)) for rank in range(2)]
     for message, sent in zip(messages, tensors, strict=True):
         message.write(sent)
     for message in (*messages, *messages):
