@@ -147,6 +147,7 @@ def make_audit(
         return replace(audit, frame=_sorted(frame))
     group = given or audit.recommended_group
     divider = fold_column or data.study_column or group
+    metadata = metadata.nested(group, data.study_column)
     groups, divided = (None if x is None else metadata.groups(x, ids) for x in (group, divider))
     design = Design(
         read[target],

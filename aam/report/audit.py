@@ -77,7 +77,9 @@ def _absence(audit: Audit) -> list[str]:
     too few groups.
     """
     limit = max(audit.noticeable, LEAST_GAIN)
-    unit = f"values of {audit.divided_by}" if audit.divided_by else "samples"
+    group = audit.group or audit.recommended_group
+    unit = f"values of {group}" if group else "samples"
+    unit += f", divided by {audit.divided_by}" if audit.divided_by not in (None, group) else ""
     smallest = f"that removes {100 * limit:.0f} % of the error of guessing"
     if audit.classes:
         smallest = f"with AUROC {0.5 + limit / 2:.2f}"
@@ -85,7 +87,9 @@ def _absence(audit: Audit) -> list[str]:
         only = f"only a column {smallest} or more could be told from chance."
         none = "no column could be told from chance."
         return [f"Too few groups to judge ({audit.units} {unit}): {only if limit < 1 else none}"]
-    if audit.frame["remark"].isin(["same", "gives away"]).any():
+    frame = audit.frame
+    tells = (frame["split_low"] > 0) & (frame["split_gain"] >= LEAST_GAIN)
+    if (tells | (frame["remark"] == "same")).any():
         return []
     return [f"No column gives {audit.target} away; one {smallest} or more would have been seen."]
 

@@ -114,6 +114,14 @@ def test_donors_are_shown_whatever_groups_are_given(groups):
     assert ("Is host what must stay together?" in text) == (groups == "visit")
 
 
+def test_donors_that_groups_divide_tell_the_target():
+    table, metadata, _ = with_donors(4)
+    metadata["unit"] = [f"{donor}, {row // DONORS % 2}" for row, donor in enumerate(DONOR)]
+    _, audit = audit_of(table, metadata, "status", group_column="unit")
+    assert audit.frame.set_index("column").loc["host", "split"] > 0.9
+    assert "No column gives status away" not in " ".join(sentences_of(audit))
+
+
 def test_several_candidates_are_listed_and_none_is_recommended():
     table, metadata, rng = with_donors(5)
     room = rng.permutation(SAMPLES) % 8
@@ -145,6 +153,7 @@ def test_subjects_that_two_studies_number_anew_are_donors_within_them():
     config, audit = audit_of(table, metadata, "ph", study_column="study")
     assert audit.recommended_group == "host"
     assert "--study-column study" in train_command(config, audit)
+    assert "(20 values of host, divided by study)" in " ".join(sentences_of(audit))
 
 
 def test_a_column_that_cannot_be_told_from_the_class_is_said_first():
