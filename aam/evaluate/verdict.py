@@ -202,10 +202,11 @@ def _unscored(predictions: TargetPredictions) -> list[str]:
 
 
 def _absent_classes(complete: TargetPredictions) -> list[str]:
-    """Say that folds lack one of two classes, so that they have no AUROC."""
+    """Say that all samples are of one class, or that folds lack one of two and have no AUROC."""
     labels, truth = complete.labels, complete.truth
     if len(labels) != 2:
-        return []
+        is_one = len(np.unique(truth)) == 1
+        return [f"All samples are {labels[truth[0]]!r}: other classes are not judged."] * is_one
     has_both = pd.Series(truth).groupby(complete.folds).nunique() > 1
     if has_both.all():
         return []

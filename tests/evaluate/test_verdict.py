@@ -214,6 +214,14 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
     assert text[0] == "All samples are 'case': there is no AUROC, and nothing is compared."
 
 
+@pytest.mark.parametrize(("classes", "says"), [(1, True), (2, False)])
+def test_samples_of_one_of_three_classes_are_called_so(classes, says):
+    shares = np.random.default_rng(0).dirichlet(np.ones(3), 40)
+    given = predictions_of(np.arange(40) % classes, shares, ("gill", "gut", "skin"))
+    text = "All samples are 'gill': other classes are not judged."
+    assert (text in said(given, majority(given, 3))) == says
+
+
 def test_samples_that_no_metric_counts_are_named():
     """Half of the predictions were missing, or half of the classes unknown to the model, without a
     word.
