@@ -1,13 +1,16 @@
-"""Types of arrays and ids, each with one meaning everywhere. Shapes stand in docstrings."""
+"""Types of arrays, ids and saved values, each with one meaning everywhere. Shapes stand in
+docstrings.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Gt, Le, Len
 
 # Numbers: of targets, distances, predictions.
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -48,3 +51,12 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 # Values of options as keywords.
 OptionValue: TypeAlias = PathLike | float | Sequence[PathLike] | None
+
+# Values that a saved model may hold.
+Label = Annotated[str, Len(1, 10_000)]
+Number = Annotated[float, Ge(-1e38), Le(1e38)]
+PositiveNumber = Annotated[float, Gt(0), Le(1e38)]
+SmallNumber = Annotated[float, Ge(0), Le(1e9)]
+Proportion = Annotated[float, Ge(0), Le(1)]
+Count = Annotated[int, Ge(0), Le(2**31)]
+PositiveCount = Annotated[int, Ge(1), Le(2**31)]

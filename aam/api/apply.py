@@ -32,7 +32,7 @@ from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder, check_repla
 from aam.io.matrices import write_distances, write_lines
 from aam.options import RuntimeConfig, files_read, not_none, to_dict
 from aam.predict.prediction import MOST_UNSEEN, NO_INTERVAL, NO_PREDICTION, predict_samples
-from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
+from aam.predict.saved_model import SavedModel, load_models
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
 from aam.typing import Reals
 
@@ -139,8 +139,8 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
     """Return whether pretraining saw some of these samples, from whose labels no model has
     learned.
     """
-    labelled = {name for saved in models for name in samples_with_labels(saved)}
-    training = {name for saved in models for name in saved.notes["seen_samples"]}
+    labelled = {name for saved in models for name in saved.notes.labelled_samples}
+    training = {name for saved in models for name in saved.notes.seen_samples}
     return bool((training - labelled) & set(ids))
 
 

@@ -241,7 +241,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
         weight_of = _weights(weights, table.sample_ids, folds.config.targets.members)
         saved = fit_model(folds, split, weights=weight_of)
-        saved.notes.update(_interval_notes(saved, folds, split))
+        notes = dataclasses.replace(saved.notes, **_interval_notes(saved, folds, split))
+        saved = dataclasses.replace(saved, notes=notes)
         machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
         self.model_ = Model((), [saved], machine)
         self.sample_ids_ = table.sample_ids

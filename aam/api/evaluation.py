@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
-from aam.config import DataConfig, EvaluateConfig
+from aam.config import EvaluateConfig
 from aam.data.checks import warn_of_single_samples
 from aam.data.donors import divided_donors
 from aam.data.splits import Split, check_groups, read_split
@@ -26,6 +26,7 @@ from aam.files.output_folder import DOME, FIGURES
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
 from aam.predict.baselines import alone_in_blend, baselines_by_target, has_strong_baselines
+from aam.predict.description import InputOptions
 from aam.predict.prediction import NO_INTERVAL, predict_samples, without_limits
 from aam.predict.saved_model import SavedModel
 from aam.report.figures import surroundings
@@ -123,7 +124,7 @@ def _with_seen_groups(
     """The table with the subset of new samples of groups that the models have learned from."""
     if column is None or any(saved.data.group_column != column for saved in models):
         return table
-    seen = {name for saved in models for name in saved.notes.get("labelled_groups", ())}
+    seen = {name for saved in models for name in saved.notes.labelled_groups}
     is_seen = np.isin(metadata.groups(column, table.sample_ids), sorted(seen))
     subset = table.frame["subset"]
     return table.with_columns({"subset": subset.mask((subset == "new") & is_seen, "seen-group")})
@@ -173,9 +174,9 @@ def _guesses(
     for spec in table.specs if models else ():
         specs = [other for saved in models for other in saved.targets.specs]
         have_labels = all(x.labels == spec.labels for x in specs if x.name == spec.name)
-        values = [saved.notes.get("guesses", {}).get(spec.name) for saved in models]
+        values = [saved.notes.guesses.get(spec.name) for saved in models]
         if have_labels and None not in values:
-            mean = np.mean(values, axis=0)
+            mean = np.mean(np.asarray(values), axis=0)
             rows = np.broadcast_to(mean, (len(table.sample_ids), *mean.shape))
             guesses[spec.name] = (Baseline(MAJORITY if spec.labels else MEDIAN, rows),)
     return guesses
@@ -185,7 +186,7 @@ def _columns(config: EvaluateConfig, models: Sequence[SavedModel], metadata: Met
     """The columns by which predictions are judged: those that are asked for, else those of the
     training, as far as the metadata have them.
     """
-    data = models[0].data if models else DataConfig()
+    data = models[0].data if models else InputOptions()
     trained = (data.group_column, data.batch_column, data.study_column)
     group, batch, study = (name if name in metadata.columns else None for name in trained)
     if group is not None and config.group_column is None:

@@ -30,7 +30,7 @@ from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.predict.blend import specs_in_order
 from aam.predict.prediction import unseen_reads, warn_of_unseen
-from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.predict.saved_model import SavedModel
 from aam.report.page import page_html, read_page
 from aam.typing import Floats
 
@@ -63,7 +63,7 @@ def explained(
     del inputs  # The whole table is not kept.
     study, asvs = replace(study, metadata=metadata), _named_asvs(study.table, taxonomy)
     candidates = _candidates(study.table.sample_ids, metadata, split)
-    seen = list(map(samples_with_labels, models))
+    seen = [set(saved.notes.labelled_samples) for saved in models]
     samples = [[name for name in candidates if name not in of_model] for of_model in seen]
     subset = HELD_OUT if any(samples) else TRAINING
     samples = samples if any(samples) else [candidates] * len(models)

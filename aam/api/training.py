@@ -36,6 +36,7 @@ from aam.io.metadata import Metadata
 from aam.options import configured, not_none, to_dict
 from aam.predict.baselines import DEFAULT_FOLDS, has_strong_baselines, is_quick
 from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
+from aam.predict.description import Notes
 from aam.predict.estimator import Samples
 from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
 from aam.predict.held_out import HeldOut
@@ -150,9 +151,8 @@ def fit_model(
             sample_weight = None if weights is None else [weights[name] for name in ids]
             member.fit(*counts_sets, sample_weight=sample_weight)
     groups = study.column(config.data.group_column, seen_ids)
-    notes: Facts = {"guesses": _guesses(study, targets, seen_ids)}
-    if groups is not None:
-        notes["labelled_groups"] = sorted({*groups})
+    labelled_groups = () if groups is None else tuple(sorted({*groups}))
+    notes = Notes(guesses=_guesses(study, targets, seen_ids), labelled_groups=labelled_groups)
     saved = trained = folds.model(seen_ids, blend, encoder, targets, covariates, notes)
     if trained.network is not None and folds.world.is_main:
         saved = with_judged_network(folds, split, trained, study, weights)
@@ -193,7 +193,7 @@ def with_judged_network(
         encoded = folds.encoded if folds.config.targets.freeze_base else None
         joins, sentence = judge_network(inner, study, ids, folds.config.runtime, encoded)
     log.info("%s: %s", title, sentence)
-    saved.notes["network"] = sentence
+    saved = replace(saved, notes=replace(saved.notes, network=sentence))
     return saved if joins else replace(saved.only(*others), reference=None)
 
 

@@ -17,7 +17,8 @@ from scipy.sparse.csgraph import connected_components
 
 from aam.data.primers import LETTER_BITS, MISMATCHES, POSITIONS, PRIMERS, SPACER, first_bases
 from aam.data.tokens import A, C, G, T
-from aam.errors import InputError, shown
+from aam.errors import InputError, reworded
+from aam.files.tensors import ArraySpec, check_arrays
 from aam.io.sequences import first_not_dna
 from aam.io.tables import AmpliconTable
 from aam.typing import Array, Bools, Floats, Hashes, Ints, Tokens
@@ -48,6 +49,16 @@ MOST_OF_TABLE = {**MOST_OF_SAMPLE, "unseen": 0.2}
 # Samples of another region from which they are named, and the share of a sample's reads from which
 # an ASV belongs to it.
 LEAST_OF_REGION, LEAST_SHARED = 3, 0.001
+
+
+# Arrays of a saved profile; those of hashes are sorted as they are read.
+ARRAYS = {
+    "length_quantiles": ArraySpec("f8", (len(PROFILE_QUANTILES),), 0, MOST_BASES, sorted=True),
+    "frequencies": ArraySpec("f8", (POSITIONS, 4), 0, 1),
+    "log_likelihood": ArraySpec("f8", (), math.log(ERROR_RATE / 4), 0),
+    "hashes": ArraySpec("i8", ("ASVs",)),
+}
+HASHES = ArraySpec("u8", ("ASVs",), sorted=True)
 
 
 def _hashes(sequences: Sequence[str]) -> Hashes:
@@ -183,25 +194,14 @@ class RegionProfile:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> RegionProfile:
-        """Rebuild the profile of `to_arrays`; `InputError` if an array is missing or has another
-        shape.
-        """
-        shapes = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": ()}
-        actual = {name: array.shape for name, array in arrays.items()}
-        if len(actual.pop("hashes", ())) != 1 or actual != shapes:
-            raise InputError(f"the model's region profile is damaged: its arrays are {actual}")
-        profile = cls(**{**arrays, "hashes": arrays["hashes"].view(np.uint64)})
-        lengths, shares = profile.length_quantiles, profile.frequencies
-        faults = {
-            "types": {str(array.dtype) for array in arrays.values()} != {"float64", "int64"},
-            "hashes": (profile.hashes[:-1] > profile.hashes[1:]).any(),
-            "length_quantiles": lengths[0] < 0 or (np.diff(lengths, append=MOST_BASES) < 0).any(),
-            "frequencies": (shares < 0).any() or not np.allclose(shares.sum(axis=1), 1),
-            "log_likelihood": not math.log(ERROR_RATE / 4) <= profile.log_likelihood <= 0,
-        }
-        if parts := [name for name, is_faulty in faults.items() if is_faulty]:
-            raise InputError(f"the model's region profile is damaged: {shown(parts)}")
-        return profile
+        """Rebuild the profile of `to_arrays`; `InputError` if they are not as `ARRAYS` says."""
+        with reworded((ValueError,), "the model's region profile is damaged"):
+            check_arrays(arrays, ARRAYS)
+            hashes = arrays["hashes"].view(np.uint64)
+            check_arrays({"hashes": hashes}, {"hashes": HASHES})
+            if not np.allclose(arrays["frequencies"].sum(axis=1), 1):
+                raise ValueError("frequencies do not sum to 1")
+        return cls(**{**arrays, "hashes": hashes})
 
 
 def _samples_that_share(table: AmpliconTable) -> Ints:

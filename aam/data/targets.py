@@ -6,22 +6,20 @@ import logging
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import ConfigDict
 
 from aam.config import CovariateConfig, TargetConfig, Transform
-from aam.errors import InputError, Problems, problem, reworded, short, shown
+from aam.errors import InputError, Problems, problem, short, shown
 from aam.io.metadata import Metadata
 from aam.io.text import is_number
-from aam.options import typed
-from aam.typing import Floats, Ids, Ints, Reals
+from aam.typing import Floats, Ids, Ints, Label, Number, PositiveNumber, Reals
 
 log = logging.getLogger("aam")
 
@@ -37,14 +35,24 @@ MOST_NAMED = 5
 MOST_SHOWN = 20
 # Below this share of the values' own size, a spread is rounding.
 SMALLEST_SPREAD = 1e-12
+# Rounding of a mean or a standard deviation, as a share of the values' range and size.
+RANGE_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Scale:
     """An affine scale: encoded = (value - center) / spread."""
 
-    center: float = 0.0
-    spread: float = 1.0
+    center: Number = 0.0
+    spread: PositiveNumber = 1.0
+
+    def contradictions(self, low: float, high: float) -> Iterator[str]:
+        """Say why numbers between two bounds cannot have this scale."""
+        margin = RANGE_ROUNDING * (high - low + max(abs(low), abs(high)))
+        if not low - margin <= self.center <= high + margin:
+            yield f"its center is {self.center:g}, expected {low:g} to {high:g}"
+        if self.spread > high - low + margin and high > low:
+            yield f"its spread is {self.spread:g}, expected at most {high - low:g}"
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,30 @@ class TargetSpec:
     units.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    name: str
+    name: Label
     kind: TargetKind
-    labels: tuple[str, ...] = ()
+    labels: tuple[Label, ...] = ()
     transform: Transform = "none"
     scale: Scale = Scale()
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[Number, Number] | None = None
+
+    def contradictions(self) -> Iterator[str]:
+        """Say why a model cannot have fitted these values together."""
+        if self.kind == "class":
+            if len(self.labels) < 2 or not (_ascends(self.labels) or _ascends(self.labels, float)):
+                yield "its labels are not two or more in ascending order"
+            if (self.transform, self.bounds) != ("none", None):
+                yield "it is of classes and has a transform or bounds"
+        elif self.labels or self.bounds is None or self.bounds[0] > self.bounds[1]:
+            yield "it is a number and has labels, or no bounds in ascending order"
+        elif self.transform == "none":
+            if self.scale != Scale():
+                yield "it is not transformed and has a scale"
+        elif self.transform == LOG and self.bounds[0] <= -1:
+            yield f"its smallest value is {self.bounds[0]:g}, expected more than -1"
+        else:
+            low, high = map(math.log1p if self.transform == LOG else float, self.bounds)
+            yield from self.scale.contradictions(low, high)
 
     def encoded(self, numbers: Floats) -> Floats:
         """Numbers in own units on the scale."""
@@ -143,25 +167,14 @@ class Targets:
                 decoded[:, column] = np.expm1(values) if spec.transform == LOG else values
         return decoded
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return plain JSON data that `from_json` reads: lists, dicts, text and numbers."""
-        return [asdict(spec) for spec in self.specs]
 
-    @classmethod
-    def from_json(cls, value: object) -> Targets:
-        """Return targets from the parsed JSON that `to_json` gave; `InputError` for anything
-        else.
-        """
-        with reworded((TypeError, ValueError), "targets of the model: damaged description"):
-            specs = typed(value, tuple[TargetSpec, ...])
-            for spec in specs:
-                numbers = [*(spec.bounds or ()), spec.scale.center, spec.scale.spread]
-                are_finite = len(numbers) == 4 and all(map(math.isfinite, numbers))
-                has_scale = are_finite and spec.scale.spread > 0
-                has_labels = 1 < len(set(spec.labels)) == len(spec.labels)
-                if not (has_labels if spec.kind == "class" else has_scale):
-                    raise ValueError(f"the values of {spec.name!r} do not belong together")
-        return cls(specs)
+def _ascends(values: Sequence[str], key: Callable[[str], Any] = str) -> bool:
+    """Whether values, or the numbers that they spell, are distinct and in ascending order."""
+    try:
+        keys = [key(value) for value in values]
+    except ValueError:
+        return False
+    return keys == sorted(set(keys))
 
 
 def _places(values: Sequence[str | None], levels: Ids) -> Ints:
@@ -367,9 +380,22 @@ class Covariates:
         Smallest and largest training value of each numeric column.
     """
 
-    categorical: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    numeric: dict[str, Scale] = field(default_factory=dict)
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    categorical: dict[Label, tuple[str, ...]] = field(default_factory=dict)
+    numeric: dict[Label, Scale] = field(default_factory=dict)
+    ranges: dict[Label, tuple[Number, Number]] = field(default_factory=dict)
+
+    def contradictions(self) -> Iterator[str]:
+        """Say why a model cannot have fitted these columns together."""
+        if self.categorical.keys() & self.numeric.keys():
+            yield "a column has two kinds"
+        if not all(values and _ascends(values) for values in self.categorical.values()):
+            yield "categories are not in ascending order"
+        for name, (low, high) in self.ranges.items():
+            if name not in self.numeric or low > high:
+                yield f"{name!r} has a range and no scale, or one that descends"
+            else:
+                problems = self.numeric[name].contradictions(low, high)
+                yield from (f"{name!r}: {problem}" for problem in problems)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -464,6 +490,16 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig) -> Covariates:
             covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()
     return covariates
+
+
+def head_sizes(targets: Targets, covariates: Covariates) -> dict[str, Any]:
+    """Sizes of the heads of a network of these targets and covariates, as `HeadConfig` has them."""
+    return {
+        "n_targets": len(targets.numeric),
+        "n_classes": tuple(len(spec.labels) for spec in targets.classes),
+        "levels": tuple(1 + len(values) for values in covariates.categorical.values()),
+        "numbers": len(covariates.numeric),
+    }
 
 
 @dataclass(frozen=True, eq=False)

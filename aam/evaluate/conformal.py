@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from aam.data.splits import kfold
 from aam.data.targets import TargetSpec
@@ -15,7 +17,7 @@ from aam.evaluate import intervals, metrics
 from aam.evaluate.intervals import FEW_GROUPS, MetricIntervals, too_few
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, target_predictions
 from aam.io.metadata import Metadata
-from aam.typing import Array
+from aam.typing import Array, Number, PositiveNumber, SmallNumber
 
 log = logging.getLogger("aam")
 
@@ -51,10 +53,15 @@ class Conformal:
     predictions `knots`. Limits are not below the `floor`, if there is one.
     """
 
-    knots: Sequence[float]
-    scales: Sequence[float]
-    quantile: float = 1.0
-    floor: float | None = None
+    knots: tuple[Number, ...]
+    scales: tuple[PositiveNumber, ...]
+    quantile: SmallNumber = 1.0
+    floor: Annotated[float, Ge(0), Le(0)] | None = None
+
+    def contradictions(self) -> Iterator[str]:
+        """Say why the values cannot be fitted together."""
+        if not 0 < len(self.knots) == len(self.scales) or (np.diff(self.knots) < 0).any():
+            yield "its knots do not ascend, or are not each with a scale"
 
     @classmethod
     def fit(

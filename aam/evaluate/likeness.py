@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
-from aam.typing import Array, Ints
+from aam.typing import Array, Ints, Label, PositiveCount, Proportion, SmallNumber
 
 # Training and held-out samples of folds.
 Folds = Sequence[tuple[Ints, Ints]]
@@ -41,9 +41,9 @@ class TableLikeness:
 
     Attributes
     ----------
-    asvs : sequence of str [F]
+    asvs : tuple of str [F]
         Sequences (or ids) of ASVs of medium prevalence.
-    prevalence : sequence of float [F]
+    prevalence : tuple of float [F]
         Share of the training samples that have each ASV after rarefaction.
     samples : int
         Number of training samples.
@@ -53,11 +53,16 @@ class TableLikeness:
         Largest share of reads in ASVs that training lacks, of a sample like those of training.
     """
 
-    asvs: Sequence[str]
-    prevalence: Sequence[float]
-    samples: int
-    most_shift: float
-    most_unseen: float
+    asvs: tuple[Label, ...]
+    prevalence: tuple[Proportion, ...]
+    samples: PositiveCount
+    most_shift: SmallNumber
+    most_unseen: Proportion
+
+    def contradictions(self) -> Iterator[str]:
+        """Say why the values cannot be fitted together."""
+        if not len(set(self.asvs)) == len(self.asvs) == len(self.prevalence):
+            yield "its ASVs are not distinct, or not each with a prevalence"
 
     @classmethod
     def fit(

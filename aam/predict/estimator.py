@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,6 +16,7 @@ from aam.data.rarefaction import EVALUATION, rarefied_counts
 from aam.data.study import Study
 from aam.device.rng import subsample
 from aam.errors import InputError, problem, shown
+from aam.files.tensors import ArraySpec, check_arrays
 from aam.io.tables import AmpliconTable
 from aam.options import not_none
 from aam.predict.out_of_fold import Fold, group_folds
@@ -329,57 +329,42 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         copied.__dict__.update(learned)
         return copied
 
-    def state(self) -> dict[str, Any]:
-        """The numbers and arrays that were learned, as `restore` takes them."""
-        kinds = (float, np.ndarray)
-        learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        learned["names_"] = np.array(list("\n".join(self.names_).encode()), np.uint8)
-        return {name: value for name, value in learned.items() if isinstance(value, kinds)}
+    def arrays(self, expected: Expected) -> dict[str, ArraySpec]:
+        """The arrays that are learned; the estimator reads `inputs` columns."""
+        return {"names_": ArraySpec("u1", ("bytes",))}
 
-    def restore(self, learned: Mapping[str, Any], expected: Expected) -> None:
+    def state(self) -> dict[str, Array]:
+        """The arrays that were learned, as `restore` takes them."""
+        names = np.array(list("\n".join(self.names_).encode()), np.uint8)
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        arrays = {name: x for name, x in learned.items() if isinstance(x, np.ndarray)}
+        arrays.pop("classes_", None)
+        return {"names_": names, **arrays}
+
+    def restore(self, learned: Mapping[str, Array], expected: Expected) -> None:
         """Take what `state` gave; `ValueError` if its parts do not belong together."""
-        check_array("names_", learned["names_"], "u1", (np.size(learned["names_"]),), 0, 255)
-        text = learned["names_"].tobytes().decode()
-        self.__dict__.update(learned)
-        self.names_ = tuple(text.split("\n")) if text else ()
-        if len(set(self.names_)) < len(self.names_):
-            raise ValueError("names_ contains a feature twice")
+        text = learned.get("names_", np.zeros(0, np.uint8)).tobytes().decode()
+        names = tuple(text.split("\n")) if text else ()
+        sizes = {"inputs": len(names) + expected.covariates}
         if expected.classes:
-            check_array("classes_", learned["classes_"], "i8", (expected.classes,), 0, np.inf)
-            if (self.classes_ != np.arange(expected.classes)).any():
-                raise ValueError(f"classes_ is {self.classes_}, expected 0 to {expected.classes}")
+            sizes["outputs"] = expected.classes
+            self.classes_ = np.arange(expected.classes)
+        check_arrays(learned, self.arrays(expected), **sizes)
+        self.__dict__.update({name: x for name, x in learned.items() if name.endswith("_")})
+        self.names_ = names
+        if len(set(names)) < len(names):
+            raise ValueError("names_ contains a feature twice")
 
 
 class Expected(NamedTuple):
-    """What a saved estimator must fit: the number of columns of covariates and of classes, and the
-    smallest and largest value that it can predict.
+    """What a saved estimator must fit: the number of columns of covariates and of classes, the
+    smallest and largest value that it can predict, and whether it is centred by study.
     """
 
     covariates: int
     classes: int
     limits: tuple[float, float] = (0.0, 1.0)
-
-
-def check_names(
-    learned: Mapping[str, Any], names: AbstractSet[str], optional: AbstractSet[str] = frozenset()
-) -> None:
-    """Raise `ValueError` unless the parts of an estimator have these names."""
-    if names <= learned.keys() <= names | optional:
-        return
-    raise ValueError(f"its parts are {shown(sorted(learned), 20)}, expected {shown(sorted(names))}")
-
-
-def check_array(
-    name: str, array: Any, kind: str, shape: tuple[int, ...], low: float, high: float
-) -> None:
-    """Raise `ValueError` for an array of another kind or shape, or with a value out of a range."""
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
-    if array.dtype != np.dtype(kind):
-        raise ValueError(f"{name} is {array.dtype}, expected {np.dtype(kind)}")
-    if array.size and not (array.min() >= low and array.max() <= high):
-        values = f"{array.min():g} to {array.max():g}"
-        raise ValueError(f"{name} is {values}, expected {low:g} to {high:g}")
+    is_centred: bool = False
 
 
 class Classifier(ClassifierMixin):  # type: ignore[misc]

@@ -29,13 +29,14 @@ from aam.errors import InputError, short, shown
 from aam.files.output_folder import DOME, FIGURES, PAGE
 from aam.options import IN_MEMORY, to_dict
 from aam.predict.blend import Blend
+from aam.predict.description import InputOptions, Notes
 from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel, encoder_folder, load_model, save_model
 from aam.training.inference import EncodedAsvs, Encoder
 
 log = logging.getLogger("aam")
 
-NO_TARGETS, NO_COVARIATES = Targets(()), Covariates()
+NO_TARGETS, NO_COVARIATES, NO_NOTES = Targets(()), Covariates(), Notes()
 
 Config = TypeVar("Config", PretrainConfig, FineTuneConfig)
 
@@ -179,30 +180,30 @@ class Folds(Generic[Config]):
         encoder: Encoder | None = None,
         targets: Targets = NO_TARGETS,
         covariates: Covariates = NO_COVARIATES,
-        notes: Facts | None = None,
+        notes: Notes = NO_NOTES,
     ) -> SavedModel:
         """The model of a blend that has learned from the samples `ids`, and its encoder before."""
         study, seen, labelled = self.study, set(ids), set(ids if targets.specs else ())
         if encoder is not None:
             seen, labelled = seen | encoder.seen, labelled | encoder.labelled
-        samples = {"seen_samples": sorted(seen), "labelled_samples": sorted(labelled)}
-        notes = {**(notes or {}), **samples}
         columns = study.table.columns_of(study.rows(ids))
         saved = SavedModel(
-            data=self.data,
+            data=InputOptions.of(self.data),
             model=self.config.model,
             depth=study.depth,
             seed=study.seed,
             profile=RegionProfile.fit([study.table.names[column] for column in columns]),
-            notes=notes,
+            notes=replace(
+                notes, seen_samples=tuple(sorted(seen)), labelled_samples=tuple(sorted(labelled))
+            ),
             targets=targets,
             covariates=covariates,
             blend=blend,
         )
         if saved.estimator is None:
             return saved
-        notes["best_epoch"] = saved.estimator.fitted_.best_epoch
-        return replace(saved, reference=study.reference)
+        notes = replace(saved.notes, best_epoch=saved.estimator.fitted_.best_epoch)
+        return replace(saved, notes=notes, reference=study.reference)
 
     def by_folder(self, path: Path) -> dict[Path, Split]:
         """The split of each folder in the run directory `path`."""

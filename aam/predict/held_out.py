@@ -49,7 +49,7 @@ class HeldOut:
         folds, ids = self.folds, split.held_out
         config, study = folds.config, folds.study
         self._models[folds.folder(self.path, split)] = saved
-        self.is_transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
+        self.is_transductive |= bool(set(split.ids("test")) & set(saved.notes.seen_samples))
         if not ids or split not in folds.splits:
             return
         place: dict[str, Any] = {"fold": split.test_fold}
@@ -66,7 +66,7 @@ class HeldOut:
     @property
     def best_epochs(self) -> list[int]:
         """The epoch of each network that was kept, in the order of the splits."""
-        epochs = (saved.notes.get("best_epoch") for saved in self._models.values())
+        epochs = (saved.notes.best_epoch for saved in self._models.values())
         return [epoch for epoch in epochs if epoch is not None]
 
     @property
@@ -74,9 +74,9 @@ class HeldOut:
         """Whether and why the network of each split joins the other members."""
         names = {folder: name for name, folder in self.folds.folders(self.path).items()}
         return [
-            ": ".join(filter(None, (names.get(folder, "all samples"), saved.notes["network"])))
+            ": ".join(filter(None, (names.get(folder, "all samples"), saved.notes.network)))
             for folder, saved in self._models.items()
-            if "network" in saved.notes
+            if saved.notes.network is not None
         ]
 
     @property

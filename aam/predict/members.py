@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,10 +16,11 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from aam.device.rng import subsample
+from aam.files.tensors import ArraySpec
 from aam.predict import estimator
 from aam.predict.estimator import Expected, Labelled, Samples
 from aam.predict.out_of_fold import Pairwise, all_classes, out_of_fold
-from aam.typing import Bools, Floats, Names, Reals, Rows
+from aam.typing import Array, Bools, Floats, Names, Reals, Rows
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
 
@@ -277,27 +278,25 @@ class Linear(estimator.CountsEstimator):
         means = [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions]
         return self.changed(intercept_=self.intercept_ + self.centre_ - np.mean(means, axis=0))
 
-    def restore(self, learned: Mapping[str, Any], expected: Expected) -> None:
+    def arrays(self, expected: Expected) -> dict[str, ArraySpec]:
+        """The arrays that are learned, for `inputs` columns and `outputs` indicators."""
+        arrays, limits = super().arrays(expected), (-LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+        if not expected.classes:
+            arrays["thresholds_"] = ArraySpec("f8", ("outputs",), *expected.limits, sorted=True)
+            arrays["range_"] = ArraySpec("f8", (2,), *expected.limits, sorted=True)
+        elif expected.is_centred:
+            arrays["centre_"] = ArraySpec("f8", ("outputs",), *limits)
+        arrays["intercept_"] = ArraySpec("f8", ("outputs",), *limits)
+        arrays["coef_"] = ArraySpec("f8", ("inputs", "outputs"), *limits)
+        return arrays
+
+    def restore(self, learned: Mapping[str, Array], expected: Expected) -> None:
         """Take what `state` gave; `ValueError` if its parts do not belong together."""
         super().restore(learned, expected)
-        columns = self.n_classes or np.size(learned["thresholds_"])
-        rows = len(self.names_) + expected.covariates
-        shapes = {"coef_": (rows, columns), "intercept_": (columns,)}
-        if self.n_classes and "centre_" in learned:
-            shapes["centre_"] = (columns,)
-        kind = {"classes_"} if self.n_classes else {"thresholds_", "range_"}
-        estimator.check_names(learned, {"names_", "penalty_", *kind, *shapes})
-        for name, shape in shapes.items():
-            estimator.check_array(
-                name, learned[name], "f8", shape, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT
-            )
-        if not self.n_classes:
-            estimator.check_array("range_", self.range_, "f8", (2,), *expected.limits)
-            if self.range_[0] > self.range_[1]:
-                raise ValueError(f"a range from {self.range_[0]} to {self.range_[1]}")
-            estimator.check_array("thresholds_", self.thresholds_, "f8", (columns,), *self.range_)
-            if not columns or (np.diff(self.thresholds_) <= 0).any():
-                raise ValueError("thresholds_ do not ascend")
+        if not expected.classes:
+            (low, high), values = self.range_, self.thresholds_
+            if not len(values) or values[0] < low or values[-1] > high or not np.diff(values).all():
+                raise ValueError(f"thresholds_ do not ascend from {low:g} to {high:g}")
 
 
 class LinearClassifier(estimator.Classifier, Linear):
@@ -324,11 +323,6 @@ NO_CHILD = -1
 
 # The largest number that a tree compares with a feature.
 LARGEST_THRESHOLD = float(np.finfo(np.float32).max)
-
-
-# The arrays of a forest, as they are saved.
-FOREST = {"node_count": "i8", "left_child": "i4", "right_child": "i4", "feature": "i4"}
-FOREST |= {"threshold": "f8", "value": "f8"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,7 +360,7 @@ class Forest:
     def first(self, trees: int) -> Forest:
         """The first trees alone."""
         nodes = int(self.node_count[:trees].sum())
-        parts = {name: part[:nodes] for name, part in vars(self).items() if name in FOREST}
+        parts = {item.name: getattr(self, item.name)[:nodes] for item in fields(self)}
         return Forest(**{**parts, "node_count": self.node_count[:trees]})
 
     @cached_property
@@ -410,18 +404,23 @@ class Forest:
                 place, node, sample = (each.take(walking) for each in (place, node, sample))
         return leaves // 2
 
+    @staticmethod
+    def arrays(expected: Expected) -> dict[str, ArraySpec]:
+        """The arrays of a forest, as they are saved."""
+        node = ArraySpec("i4", ("nodes",))
+        return {
+            "node_count": ArraySpec("i8", ("trees",), 1, 2**31),
+            **dict.fromkeys(("left_child", "right_child", "feature"), node),
+            "threshold": ArraySpec("f8", ("nodes",)),
+            "value": ArraySpec("f8", ("nodes", expected.classes or 1), *expected.limits),
+        }
+
     def check(self, expected: Expected, low: Floats, high: Floats) -> None:
         """Raise `ValueError` if a node is not part of its tree, or does not divide a feature, whose
         thresholds are from `low` to `high` [P].
         """
-        counts, nodes = self.node_count, np.size(self.feature)
-        shapes = {"node_count": (np.size(counts),), "value": (nodes, expected.classes or 1)}
-        limits = {"value": expected.limits, "threshold": (-np.inf, np.inf)}
-        for name, kind in FOREST.items():
-            low_high = limits.get(name, (-(2**31), 2**31))
-            shape = shapes.get(name, (nodes,))
-            estimator.check_array(name, getattr(self, name), kind, shape, *low_high)
-        if not len(counts) or counts.min() < 1 or counts.max() > nodes or counts.sum() != nodes:
+        counts, nodes = self.node_count, len(self.feature)
+        if not len(counts) or counts.max() > nodes or counts.sum() != nodes:
             raise ValueError(f"trees of {counts.sum()} nodes, expected {nodes}")
         place = np.arange(nodes) - np.repeat(np.cumsum(counts) - counts, counts)
         is_leaf, end = self.left_child == NO_CHILD, np.repeat(counts, counts)
@@ -541,18 +540,19 @@ class Trees(estimator.CountsEstimator):
             return np.asarray(sum(value[tree_leaves] for tree_leaves in leaves) / len(leaves))
         return np.asarray(np.median(value[leaves, 0], axis=0)[:, None])
 
-    def state(self) -> dict[str, Any]:
-        """What was learned: the nodes of all trees, one tree after the other."""
-        learned = {name: getattr(self.trees_, name) for name in FOREST}
-        return {**super().state(), **learned}
+    def arrays(self, expected: Expected) -> dict[str, ArraySpec]:
+        """The nodes of all trees, one tree after the other."""
+        return {**super().arrays(expected), **Forest.arrays(expected)}
 
-    def restore(self, learned: Mapping[str, Any], expected: Expected) -> None:
+    def state(self) -> dict[str, Array]:
+        """What was learned: the nodes of all trees, one tree after the other."""
+        trees = {item.name: getattr(self.trees_, item.name) for item in fields(Forest)}
+        return {**super().state(), **trees}
+
+    def restore(self, learned: Mapping[str, Array], expected: Expected) -> None:
         """Take what `state` gave; `ValueError` if a node is not part of its tree."""
-        fitted = {name: part for name, part in learned.items() if name not in FOREST}
-        super().restore(fitted, expected)
-        names = {"names_", *FOREST, *(("classes_",) if self.n_classes else ())}
-        estimator.check_names(learned, names)
-        self.trees_ = Forest(**{name: learned[name] for name in FOREST})
+        super().restore(learned, expected)
+        self.trees_ = Forest(**{item.name: learned[item.name] for item in fields(Forest)})
         features, self.width_ = len(self.names_), len(self.names_) + expected.covariates
         high = np.full(self.width_, LARGEST_THRESHOLD)
         low = -high

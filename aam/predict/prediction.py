@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from aam.data.region import UNLIKE
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.errors import InputError, UnlikeTrainingWarning, shown
-from aam.evaluate.conformal import Conformal, with_conformal_intervals
+from aam.evaluate.conformal import with_conformal_intervals
 from aam.evaluate.likeness import TableLikeness
 from aam.evaluate.predictions import (
     HIGH,
@@ -34,7 +34,7 @@ from aam.options import RuntimeConfig, not_none
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import SAMPLES_AT_ONCE, Samples
 from aam.predict.members import LEAST_TO_CENTRE
-from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.predict.saved_model import SavedModel
 from aam.training.inference import EncodedAsvs
 from aam.typing import Rows
 
@@ -111,9 +111,9 @@ def _subsets(models: Sequence[SavedModel], ids: Sequence[str]) -> list[SampleSub
     """What each sample was to the models."""
     subsets: dict[str, SampleSubset] = dict.fromkeys(ids, "new")
     for saved in models:
-        subsets |= dict.fromkeys(saved.notes.get("interval_samples", ()), "calibration")
+        subsets |= dict.fromkeys(saved.notes.interval_samples, "calibration")
     for saved in models:
-        subsets |= dict.fromkeys(samples_with_labels(saved), "train")
+        subsets |= dict.fromkeys(saved.notes.labelled_samples, "train")
     return [subsets[name] for name in ids]
 
 
@@ -172,10 +172,10 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
     """
     ids = study.table.sample_ids
     reasons = dict(zip(ids, saved.profile.compare_samples(study.table), strict=True))
-    if (likeness := saved.notes.get("likeness")) is not None:
+    if (likeness := saved.notes.likeness) is not None:
         presence = presence_of(study, np.arange(len(ids)))
         unseen = saved.profile.shares_of_samples(study.table)["unseen"]
-        texts = TableLikeness(**likeness).reasons(presence, study.table.names, unseen)
+        texts = likeness.reasons(presence, study.table.names, unseen)
         reasons |= {name: text for name, text in zip(ids, texts, strict=True) if text}
     return {name: text for name, text in reasons.items() if text}
 
@@ -198,9 +198,9 @@ def fit_intervals(
     presence = presence_of(study, np.arange(len(study.table.sample_ids)))
     likeness = TableLikeness.fit(presence, names, folds, np.concatenate(unseen))
     return table, {
-        "intervals": {name: asdict(interval) for name, interval in fitted.items()},
-        "likeness": asdict(likeness),
-        "interval_samples": sorted(table.sample_ids),
+        "intervals": fitted,
+        "likeness": likeness,
+        "interval_samples": tuple(sorted(table.sample_ids)),
     }
 
 
@@ -211,7 +211,7 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
         raise InputError(
             "--new-study: the model was not trained for new studies; train it with --study-column"
         )
-    seen = sorted(set(ids).intersection(*map(samples_with_labels, models)))
+    seen = sorted(set(ids).intersection(*(saved.notes.labelled_samples for saved in models)))
     if new_study and seen:
         text = "warning: --new-study: %d samples belong to a study of the training table: %s"
         log.warning(text, len(seen), shown(seen, 3))
@@ -282,6 +282,6 @@ def predict_rows(
             parts.append(make_predictions(samples.sample_ids, saved.targets.specs, values, spread))
     table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
     table = table.with_columns({"fold": fold})
-    for name, fitted in saved.notes.get("intervals", {}).items():
-        table = table.with_limits(name, Conformal(**fitted).limits(table.predicted(name)))
+    for name, fitted in saved.notes.intervals.items():
+        table = table.with_limits(name, fitted.limits(table.predicted(name)))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,12 @@ import torch
 from safetensors import SafetensorError
 
 import aam
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.config import TrainConfig
 from aam.data.region import RegionProfile
 from aam.data.splits import fold_folder
 from aam.data.study import Reference, Study
-from aam.data.targets import Covariates, Targets, TargetSpec
+from aam.data.targets import TargetSpec, head_sizes
 from aam.device.measure import stage
-from aam.device.platform import Facts
 from aam.encoders import find_encoder, model_folder
 from aam.engine.run import RESULTS
 from aam.errors import InputError, reworded, shown
@@ -28,17 +27,19 @@ from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest
 from aam.files.output_folder import RUN
 from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam, HeadConfig
-from aam.options import RuntimeConfig, configured, not_none, to_dict, typed
-from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, Blend, PerTarget, specs_in_order
-from aam.predict.description import MODEL_FORMAT, checked_description
-from aam.predict.estimator import CountsEstimator, Expected, Samples
-from aam.predict.members import LinearClassifier
+from aam.options import RuntimeConfig, not_none, to_dict
+from aam.predict.blend import Blend, PerTarget, specs_in_order
+from aam.predict.description import (
+    MODEL_FORMAT,
+    Description,
+    ModelFacts,
+    NetworkHeads,
+    checked_description,
+)
+from aam.predict.estimator import Expected, Samples
 from aam.predict.network import Network
 from aam.training.inference import EncodedAsvs, Encoder, FittedNetwork
 from aam.typing import Array, Floats, Rows
-
-# Parts of a saved model that its description holds as they are.
-DESCRIBED = ("depth", "seed", "data", "model", "covariates", "notes")
 
 MODEL_FILE, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
@@ -62,7 +63,7 @@ RETRAIN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedModel:
+class SavedModel(ModelFacts):
     """A blend, and what `aam predict` needs: options of its input, and its ASVs.
 
     ASVs are placed on the `reference` of a plugin, if any; a network reads them there too. `model`
@@ -70,14 +71,7 @@ class SavedModel:
     network alone that predicts no target.
     """
 
-    data: DataConfig
-    model: ModelConfig
-    depth: int
-    seed: int
     profile: RegionProfile
-    notes: dict[str, Any]
-    targets: Targets
-    covariates: Covariates = field(default_factory=Covariates)
     blend: Blend = field(default_factory=Blend)
     reference: Reference | None = None
 
@@ -147,7 +141,7 @@ class SavedModel:
         problem = "it places ASVs on a reference and has no network"
         if self.members:
             problem = f"it has no network, only {shown(self.members)}"
-            if "network" in self.notes:
+            if self.notes.network is not None:
                 problem += " (last/ of its run is the network that was left out)"
         raise InputError(
             f"--model: {problem}, and this needs one; pretrain one by `aam pretrain`, or train "
@@ -166,16 +160,10 @@ class SavedModel:
 
     def encoder(self, source: Path) -> Encoder:
         """The network as another one starts from it."""
-        seen, labelled = frozenset(self.notes["seen_samples"]), frozenset(samples_with_labels(self))
-        network = self.require_network()
-        heads = not_none(self.heads)
-        return Encoder(source, network, heads, self.targets, self.covariates, seen, labelled)
-
-
-def samples_with_labels(saved: SavedModel) -> set[str]:
-    """Ids of samples whose labels a model, or the model that it started from, has seen."""
-    seen = saved.notes["seen_samples"] if saved.targets.specs else ()
-    return set(saved.notes.get("labelled_samples", seen))
+        samples = self.notes.seen_samples, self.notes.labelled_samples
+        network, heads = self.require_network(), not_none(self.heads)
+        fitted = self.targets, self.covariates
+        return Encoder(source, network, heads, *fitted, *map(frozenset, samples))
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -183,14 +171,13 @@ def samples_with_labels(saved: SavedModel) -> set[str]:
 
 def save_model(path: Path, saved: SavedModel) -> None:
     """Write `saved` to the folder `path`, all of it or nothing."""
-    estimator, reference = saved.estimator, saved.reference
-    blends, learned = _described_blends(saved)
-    arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: learned}
+    estimator, reference, heads = saved.estimator, saved.reference, saved.heads
+    arrays = {PROFILE: saved.profile.to_arrays(), BLENDS: _member_arrays(saved)}
     arrays[REFERENCE] = {} if reference is None else reference.to_arrays()
     description = {"format": MODEL_FORMAT, "version": aam.__version__, "torch": torch.__version__}
-    description |= {name: getattr(saved, name) for name in DESCRIBED}
-    description["targets"], description["blends"] = saved.targets.to_json(), blends
-    description["heads"] = saved.heads
+    description |= {item.name: getattr(saved, item.name) for item in fields(ModelFacts)}
+    description["members"] = saved.members
+    description["heads"] = heads and {x.name: getattr(heads, x.name) for x in fields(NetworkHeads)}
     description["reference"] = None if reference is None else reference.encoder
     with atomic_folder(path) as folder:
         if estimator is not None:
@@ -202,37 +189,23 @@ def save_model(path: Path, saved: SavedModel) -> None:
         _describe(folder, to_dict(description))
 
 
-def _described_blends(saved: SavedModel) -> tuple[list[Facts], dict[str, Array]]:
-    """The members on counts of each target as values of JSON, and their arrays by name."""
-    blends, learned = list[Facts](), dict[str, Array]()
-    estimators = {
-        name: member.estimators
-        for name, member in saved.blend.members.items()
-        if isinstance(member, PerTarget)
+def _member_arrays(saved: SavedModel) -> dict[str, Array]:
+    """What the members on counts have learned, by target, member and name."""
+    return {
+        f"{place}/{name}/{key}": values
+        for name in saved.members
+        for place, part in enumerate(saved.blend.members[name].estimators)
+        for key, values in part.state().items()
     }
-    for place, parts in enumerate(zip(*estimators.values(), strict=True)):
-        members = dict[str, Facts]()
-        for name, part in zip(estimators, parts, strict=True):
-            about = {"class": type(part).__name__, "parameters": part.get_params()}
-            members[name] = {**about, "fitted": {}}
-            for key, value in part.state().items():
-                if isinstance(value, np.ndarray):
-                    learned[f"{place}/{name}/{key}"] = value
-                else:
-                    members[name]["fitted"][key] = value
-        first = parts[0]
-        parameters = {"depth": first.depth, "members": [*estimators], "passes": first.passes}
-        blends.append({"parameters": {**parameters, "seed": first.seed}, "members": members})
-    return blends, learned
 
 
-def save_notes(path: Path, notes: dict[str, Any]) -> None:
+def save_notes(path: Path, notes: Mapping[str, Any]) -> None:
     """Add notes to the saved model at `path`, all of them or nothing."""
     description: Any = read_json(path / MODEL_FILE)
     with atomic_folder(path) as folder:
         shutil.copytree(path, folder, dirs_exist_ok=True)
         (folder / MANIFEST).unlink()
-        _describe(folder, {**description, "notes": {**description["notes"], **notes}})
+        _describe(folder, {**description, "notes": {**description["notes"], **to_dict(notes)}})
 
 
 def _describe(folder: Path, description: dict[str, Any]) -> None:
@@ -255,27 +228,29 @@ def _limits(spec: TargetSpec) -> tuple[float, float]:
 
 
 def _read_members(
-    path: Path, description: Any, targets: Targets, covariates: Covariates, profile: RegionProfile
+    path: Path, description: Description, profile: RegionProfile
 ) -> dict[str, PerTarget]:
     """The members on counts of a model folder, checked against its targets, covariates and
     features.
     """
-    members, arrays = dict[str, list[CountsEstimator]](), read_arrays(path / BLENDS)
-    kinds = {kind.__name__: kind for name in DEFAULT_MEMBERS for kind in MEMBERS[name].estimators}
-    for place, (spec, entry) in enumerate(zip(specs_in_order(targets), description, strict=False)):
-        expected = Expected(covariates.width, len(spec.labels), _limits(spec))
-        for name, part in entry["members"].items():
-            member, begin = kinds[part["class"]](**part["parameters"]), f"{place}/{name}/"
-            names = [key for key in arrays if key.startswith(begin)]
-            learned = {key.removeprefix(begin): arrays.pop(key) for key in names}
+    arrays, members = read_arrays(path / BLENDS), dict[str, PerTarget]()
+    targets, covariates = description.targets, description.covariates
+    for name in description.members:
+        members[name] = PerTarget.of(name, targets, description.depth, description.seed)
+        parts = zip(specs_in_order(targets), members[name].estimators, strict=True)
+        for place, (spec, estimator) in enumerate(parts):
+            begin = f"{place}/{name}/"
+            keys = [key for key in arrays if key.startswith(begin)]
+            learned = {key.removeprefix(begin): arrays.pop(key) for key in keys}
+            columns, is_centred = covariates.width, description.data.study_column is not None
+            expected = Expected(columns, len(spec.labels), _limits(spec), is_centred)
             with reworded((ValueError, LookupError), f"{BLENDS}: {begin[:-1]}"):
-                member.restore({**part["fitted"], **learned}, expected)
-                if (unseen := profile.unseen(member.names_)).any():
+                estimator.restore(learned, expected)
+                if (unseen := profile.unseen(estimator.names_)).any():
                     raise ValueError(f"{unseen.sum()} of its features are not those of training")
-            members.setdefault(name, []).append(member)
     if arrays:
         raise ValueError(f"{BLENDS}: arrays of no member: {shown(arrays)}")
-    return {name: PerTarget(tuple(estimators)) for name, estimators in members.items()}
+    return members
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -293,8 +268,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     description: Any = {}
     try:
         description = read_json(path / MODEL_FILE)
-        description = checked_description(path / MODEL_FILE, description)
-        return _read_model(path, description, device)
+        return _read_model(path, checked_description(path / MODEL_FILE, description), device)
     except (*DAMAGE_ERRORS, SafetensorError) as error:
         problems = [f"not a model this aam can read ({error})"]
         if isinstance(error, InputError):
@@ -333,49 +307,29 @@ def _without_model(path: Path) -> str:
     return f"{fault}; {', or '.join(remedies)}"
 
 
-def _read_model(path: Path, description: Any, device: torch.device) -> SavedModel:
+def _read_model(path: Path, description: Description, device: torch.device) -> SavedModel:
     """The model that `description` describes, with the arrays in its folder."""
-    targets, reference = Targets.from_json(description["targets"]), None
-    if (name := description.get("reference")) is not None:
+    reference = None
+    if (name := description.reference) is not None:
         reference = find_encoder(name).read_reference(read_arrays(path / REFERENCE))
-    covariates = typed(description.get("covariates", {}), Covariates)
     profile = RegionProfile.from_arrays(read_arrays(path / PROFILE))
-    blends = description.get("blends", [])
     saved = SavedModel(
-        data=configured(DataConfig(), description["data"], str(path)),
-        model=configured(FineTuneConfig().model, description["model"], str(path)),
-        depth=description["depth"],
-        seed=description["seed"],
+        **{item.name: getattr(description, item.name) for item in fields(ModelFacts)},
         profile=profile,
-        notes=description["notes"],
-        targets=targets,
-        covariates=covariates,
         reference=reference,
-        blend=Blend(_read_members(path, blends, targets, covariates, profile)),
+        blend=Blend(_read_members(path, description, profile)),
     )
-    _check_centres(saved)
-    if description["heads"] is None:
+    if description.heads is None:
         return saved
-    heads, weights = typed(description["heads"], HeadConfig), read_tensors(path / WEIGHTS)
+    sizes = head_sizes(saved.targets, saved.covariates)
+    heads, weights = HeadConfig(**vars(description.heads), **sizes), read_tensors(path / WEIGHTS)
     width = 0 if reference is None else reference.width
     limit = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL_NETWORK
     with stage("model creation"), AllocationLimit(limit):
         network = Aam(saved.model, saved.depth, heads, width)
-    _check_weights(weights, network, in_half=not targets.specs)
+    _check_weights(weights, network, in_half=not saved.targets.specs)
     network.load_state_dict(weights)
     return saved.with_network(network.eval().to(device), heads)
-
-
-def _check_centres(saved: SavedModel) -> None:
-    """Raise `ValueError` unless linear models of classes are relative to their study exactly where
-    whole studies were held out.
-    """
-    for name, member in saved.blend.members.items():
-        for part in member.estimators if isinstance(member, PerTarget) else ():
-            is_centred, is_linear = hasattr(part, "centre_"), isinstance(part, LinearClassifier)
-            if is_linear and is_centred != (saved.data.study_column is not None):
-                verb = "has" if is_centred else "lacks"
-                raise ValueError(f"data.study_column: {name} {verb} the mean of a study")
 
 
 def _check_weights(weights: Mapping[str, torch.Tensor], network: Aam, in_half: bool) -> None:

@@ -18,7 +18,7 @@ from aam.config import FineTuneConfig
 from aam.data.batch import PaddedBatch, pad_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
-from aam.data.targets import Covariates, Targets
+from aam.data.targets import Covariates, Targets, head_sizes
 from aam.device.rng import subsample
 from aam.engine.step import RunningMeans, make_optimizer
 from aam.engine.task import Metrics, Terms
@@ -132,16 +132,9 @@ def target_heads(
     study: Study, config: FineTuneConfig, train_rows: Rows, targets: Targets, covariates: Covariates
 ) -> HeadConfig:
     """The heads of an encoder, and one for each target."""
-    classes = tuple(len(spec.labels) for spec in targets.classes)
-    levels = tuple(1 + len(values) for values in covariates.categorical.values())
-    return replace(
-        encoder_heads(study, config.train, train_rows),
-        n_targets=len(targets.numeric),
-        n_classes=classes,
-        levels=levels,
-        numbers=len(covariates.numeric),
-        covariates=config.covariates,
-    )
+    sizes = head_sizes(targets, covariates)
+    encoder = encoder_heads(study, config.train, train_rows)
+    return replace(encoder, covariates=config.covariates, **sizes)
 
 
 # --- the linear part of target heads, fitted before training (docs/adr/005) -----------------------

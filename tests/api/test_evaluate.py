@@ -259,8 +259,9 @@ def test_new_samples_of_groups_of_training_are_not_called_held_out(simulated, tm
 
 def test_samples_that_pretraining_saw_are_said_to_be(without_test_subset):
     saved = load_model(without_test_subset / "model", torch.device("cpu"))
-    first, second = saved.notes["seen_samples"][:2]
-    pretrained = dataclasses.replace(saved, notes={**saved.notes, "labelled_samples": [first]})
+    first, second = saved.notes.seen_samples[:2]
+    notes = dataclasses.replace(saved.notes, labelled_samples=(first,))
+    pretrained = dataclasses.replace(saved, notes=notes)
     assert saw_unlabelled([pretrained], [second])
     assert not saw_unlabelled([pretrained], [first, "new"])
     assert not saw_unlabelled([saved], [first, second])

@@ -53,9 +53,8 @@ def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = model_of(heads)
     config = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
     profile = RegionProfile.fit(["ACGT" * 7, "TTGA" * 7])
-    notes = {"seen_samples": [], "labelled_samples": []}
     path = tmp_path_factory.mktemp("saved") / "model"
-    more = {"model": config, "profile": profile, "notes": notes, "covariates": covariates}
+    more = {"model": config, "profile": profile, "covariates": covariates}
     save_model(path, saved_model(network, heads, TARGETS, **more))
     return path
 

@@ -218,7 +218,7 @@ def test_the_model_predicts_the_classes_that_are_left():
     folds = folds_of(metadata, group_column="host", members=("presence",))
     saved = fit_model(folds, split_of_all(folds))
     assert saved.targets.specs[0].labels == ("section", "vaginal")
-    assert not {*saved.notes["labelled_samples"]} & {*metadata.index[-2:]}
+    assert not {*saved.notes.labelled_samples} & {*metadata.index[-2:]}
 
 
 def test_the_estimator_gives_the_class_no_probability():

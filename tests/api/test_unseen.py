@@ -11,6 +11,7 @@ import pytest
 
 import aam
 from aam.cli import main
+from aam.evaluate.conformal import Conformal
 
 SAMPLES, DEPTH = 24, 40
 # Reads of 1,000 that are unknown.
@@ -83,8 +84,7 @@ def test_the_reason_says_that_reads_are_reversed(training, regressor):
 
 def test_intervals_are_empty_too_and_so_is_a_table_of_unknown_reads(regressor, new, tmp_path):
     saved = regressor.model_.models[0]
-    interval = {"knots": [1.0], "scales": [1.0], "quantile": 1.0, "floor": None}
-    saved.notes["intervals"] = {"y": interval}
+    saved.notes.intervals["y"] = Conformal((1.0,), (1.0,))
     try:
         rows = regressor.model_.predict(new)
         assert rows[["y.low", "y.high", "y"]].loc[EMPTY].isna().all(axis=None)
@@ -92,7 +92,7 @@ def test_intervals_are_empty_too_and_so_is_a_table_of_unknown_reads(regressor, n
         rows = regressor.model_.predict(new.loc[EMPTY])
         assert rows[["y.low", "y.high", "y"]].isna().all(axis=None)
     finally:
-        del saved.notes["intervals"]
+        del saved.notes.intervals["y"]
 
 
 def test_several_models_leave_a_row_empty_that_one_of_them_does_not_know(

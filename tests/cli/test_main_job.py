@@ -74,7 +74,7 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
     names = "run.json split.tsv metrics.jsonl metrics.json report.html model/manifest.json"
     for folder in (encoder, tuned):
         assert [name for name in names.split() if not (folder / name).is_file()] == []
-        assert load_model(folder / "last", torch.device("cpu")).notes["best_epoch"] <= 2
+        assert load_model(folder / "last", torch.device("cpu")).notes.best_epoch <= 2
     run = json.loads((tuned / "run.json").read_text())
     assert run["config"]["targets"]["metadata_column"] == ["ph", "biome"]
     model = run["config"]["model"]

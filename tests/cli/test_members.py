@@ -119,8 +119,8 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(
     folds = [load_model(run / f"fold-{fold}" / "model", CPU) for fold in range(5)]
     saved = load_model(run / "model", CPU)
     assert saved.network is None
-    assert set(saved.notes["labelled_samples"]) == set(reported.sample_ids)
-    assert saved.notes["intervals"] == folds[0].notes["intervals"]
+    assert set(saved.notes.labelled_samples) == set(reported.sample_ids)
+    assert saved.notes.intervals == folds[0].notes.intervals
     assert "extra trees on presence" in (run / "report.html").read_text()
     applied = f"--table {study}/table.biom --threads 1 --model {run}"
     assert main(f"predict {applied} --output {tmp_path}/all.tsv".split()) == 0
@@ -152,7 +152,7 @@ def test_what_is_saved_predicts_the_validation_samples_as_the_log_says(
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     records = [line for line in lines if line["event"] == "epoch"]
     saved = load_model(run / "model", CPU)
-    logged = next(x for x in records if x["epoch"] == saved.notes["best_epoch"])
+    logged = next(x for x in records if x["epoch"] == saved.notes.best_epoch)
     assert 0 < logged["epoch"] < records[-1]["epoch"], "neither the start nor the last weights"
     folds = load_folds(config)
     (split,) = folds.splits
@@ -184,7 +184,7 @@ def test_a_network_that_training_does_not_better_is_left_out(
     assert sentence in (run / "report.html").read_text()
     saved = load_model(run / "model", CPU)
     assert (saved.network, saved.members) == (None, ("presence",))
-    assert sentence in saved.notes["network"]
+    assert sentence in saved.notes.network
     assert load_model(run / "last", CPU).network is not None
     plain = f"--metadata-column biome --split {run}/split.tsv"
     assert train(study, tmp_path / "plain", plain, "presence") == 0

@@ -69,7 +69,7 @@ def test_every_study_is_held_out_whole_and_the_model_learns_from_all(
         saved = load_model(model, torch.device("cpu"))
         parts = saved.blend.members["presence"].estimators
         assert [hasattr(part, "centre_") for part in parts] == [False, True]
-        assert set(metadata.study[list(saved.notes["labelled_samples"])]) == studies
+        assert set(metadata.study[list(saved.notes.labelled_samples)]) == studies
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ def test_intervals_of_a_fold_come_from_the_other_folds(
 def test_the_models_hold_the_intervals_and_evaluate_reports_them(
     study, run: Path, tmp_path, predict_study
 ) -> None:
-    fitted = load_model(run / "fold-1" / "model", CPU).notes["intervals"]["ph"]
-    assert len(fitted["knots"]) == 5
-    assert "intervals" not in load_model(run / "fold-1" / "last", CPU).notes
+    fitted = load_model(run / "fold-1" / "model", CPU).notes.intervals["ph"]
+    assert len(fitted.knots) == 5
+    assert not load_model(run / "fold-1" / "last", CPU).notes.intervals
     table = predict_study(study, tmp_path / "p.tsv", run / "model")
     assert (table.limits("ph")[:, 0] < table.predicted("ph")).all()
     assert (table.predicted("ph") < table.limits("ph")[:, 1]).all()
@@ -112,7 +112,7 @@ def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -
     assert "ph: no 90 % intervals, 6 held-out groups are too few" in capsys.readouterr().err
     table = read_predictions(tmp_path / "few" / "predictions.tsv")
     assert table.limits("ph") is None
-    assert "intervals" not in load_model(tmp_path / "few" / "model", CPU).notes
+    assert not load_model(tmp_path / "few" / "model", CPU).notes.intervals
 
 
 # --- what a run may see ------------------------------------------------------------------------
@@ -135,9 +135,9 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
         one, two = (load_file(tmp_path / name / part / "weights.safetensors") for name in "ab")
         assert all(np.array_equal(one[name], two[name]) for name in one)
     one, two = (load_model(tmp_path / name / "model", CPU).notes for name in "ab")
-    assert one["best_epoch"] == two["best_epoch"]
-    assert two["intervals"]["ph"]["quantile"] * max(two["intervals"]["ph"]["scales"]) > 20
-    assert len(one["interval_samples"]) == 30
+    assert one.best_epoch == two.best_epoch
+    assert two.intervals["ph"].quantile * max(two.intervals["ph"].scales) > 20
+    assert len(one.interval_samples) == 30
     limits = [read_predictions(tmp_path / name / "predictions.tsv").limits("ph") for name in "ab"]
     width, other = ((high - low).mean() for low, high in (part.T for part in limits))
     assert other > 10 * width

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from aam.config import CovariateConfig, TargetConfig
-from aam.data.targets import Covariates, Targets, described, fit_covariates, fit_labels, fit_targets
+from aam.data.targets import (
+    Covariates,
+    Scale,
+    Targets,
+    described,
+    fit_covariates,
+    fit_labels,
+    fit_targets,
+)
 from aam.options import to_dict, typed
 from tests.data.studies import metadata_of, typed_metadata
 from tests.refusals import refusal
@@ -156,29 +166,46 @@ EVERY_KIND = [
 
 @pytest.mark.parametrize("targets", EVERY_KIND, ids=["mixed", "classes"])
 def test_json_round_trip(targets):
-    text = json.dumps(targets.to_json(), allow_nan=False)
-    assert Targets.from_json(json.loads(text)) == targets
+    assert typed(json.loads(json.dumps(to_dict(targets), allow_nan=False)), Targets) == targets
+    assert not [problem for spec in targets.specs for problem in spec.contradictions()]
 
 
 @pytest.mark.parametrize(
     ("place", "key", "value"),
     [
         (0, "kind", "other"),
-        (0, "labels", ["gut"]),
-        (0, "labels", ["gut", "gut"]),
         (0, "labels", [1, 2]),
-        (0, "extra", 1),
         (1, "scale", {"center": 0.0, "spread": 0.0}),
         (1, "scale", {"center": float("nan"), "spread": 1.0}),
-        (1, "bounds", None),
         (1, "transform", "sqrt"),
     ],
 )
 def test_damaged_json_is_refused(place, key, value):
-    entries = json.loads(json.dumps(EVERY_KIND[0].to_json()))
+    entries = to_dict(EVERY_KIND[0])["specs"]
     entries[place][key] = value
     for damaged in (entries, None, {}, [1], [{}]):
-        assert "damaged description" in refusal(Targets.from_json, damaged)
+        with pytest.raises(ValueError, match=key if damaged is entries else "specs"):
+            typed({"specs": damaged}, Targets)
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "message"),
+    [
+        (0, {"labels": ("gut",)}, "its labels are not two or more"),
+        (0, {"labels": ("gut", "gut")}, "its labels are not two or more"),
+        (0, {"labels": ("oral", "gut")}, "its labels are not two or more in ascending order"),
+        (0, {"bounds": (0.0, 1.0)}, "it is of classes and has a transform or bounds"),
+        (1, {"bounds": None}, "it is a number and has labels, or no bounds"),
+        (1, {"bounds": (9.0, 1.0)}, "it is a number and has labels, or no bounds"),
+        (1, {"bounds": (-1.0, 9.0)}, "its smallest value is -1"),
+        (1, {"transform": "none"}, "it is not transformed and has a scale"),
+        (1, {"scale": Scale(1e3, 1.0)}, "its center is 1000, expected"),
+        (1, {"scale": Scale(1.0, 1e3)}, "its center is|its spread is 1000, expected at most"),
+    ],
+)
+def test_values_that_contradict_each_other_are_named(place, changes, message):
+    changed = replace(EVERY_KIND[0].specs[place], **changes)
+    assert re.match(message, next(iter(changed.contradictions()), ""))
 
 
 IDS = tuple(f"s{row}" for row in range(9))

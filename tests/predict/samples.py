@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from aam.config import DataConfig, ModelConfig
+from aam.config import ModelConfig
 from aam.data.targets import Targets
 from aam.model.aam import HeadConfig
 from aam.predict.blend import DEFAULT_MEMBERS, Blend, columns_of
+from aam.predict.description import InputOptions, Notes
 from aam.predict.estimator import Samples
 from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel
@@ -18,8 +19,14 @@ from aam.predict.saved_model import SavedModel
 
 def saved_model(network=None, heads=HeadConfig(), targets=Targets(()), **more: Any) -> SavedModel:  # noqa: B008
     """A model that is not trained, of depth 40."""
-    usual = {"data": DataConfig(), "model": ModelConfig(), "depth": 40, "seed": 0, "profile": None}
-    usual |= {"targets": targets, "notes": {"seen_samples": []}}
+    usual = {
+        "data": InputOptions(),
+        "model": ModelConfig(),
+        "depth": 40,
+        "seed": 0,
+        "profile": None,
+    }
+    usual |= {"targets": targets, "notes": Notes()}
     saved = SavedModel(**{**usual, **more})
     return saved if network is None else saved.with_network(network, heads)
 

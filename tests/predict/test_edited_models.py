@@ -18,13 +18,16 @@ import pytest
 import safetensors.numpy
 import torch
 
-from aam.config import DataConfig, ModelConfig
+from aam.config import ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
+from aam.evaluate.conformal import Conformal
+from aam.evaluate.likeness import TableLikeness
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
+from aam.predict.description import InputOptions, Notes
 from aam.predict.estimator import Samples
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import load_model, save_model
@@ -34,18 +37,9 @@ from tests.predict.samples import fit_blend, saved_model
 CPU = torch.device("cpu")
 NUMBER = TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0))
 CLASSES = TargetSpec("site", "class", ("gut", "mouth", "skin"))
-NOTES = {
-    "seen_samples": ["s0", "s1"],
-    "labelled_samples": ["s0", "s1"],
-    "labelled_groups": ["g0", "g1"],
-    "interval_samples": ["s2"],
-    "command": "train",
-    "best_epoch": 3,
-    "network": "the network joins the mean",
-}
-INTERVAL = {"knots": [1.0, 2.0, 2.0], "scales": [1.0, 0.5, 0.7], "quantile": 1.5, "floor": 0.0}
-LIKENESS = {"asvs": ["ACG", "ACT"], "prevalence": [0.25, 0.5], "samples": 40}
-LIKENESS |= {"most_shift": 1.5, "most_unseen": 0.01}
+NOTES = Notes(("s0", "s1"), ("s0", "s1"), ("g0", "g1"), ("s2",), 3, "it joins")
+INTERVAL = Conformal((1.0, 2.0, 2.0), (1.0, 0.5, 0.7), 1.5, 0.0)
+LIKENESS = TableLikeness(("ACG", "ACT"), (0.25, 0.5), 40, 1.5, 0.01)
 
 # Values that stand in place of each field, and of the first number of each array.
 VALUES = [None, True, -1, -0.5, 1e308, 10**30, math.nan, math.inf, "", "x" * 10_001, [], {}, [[0]]]
@@ -58,12 +52,13 @@ def targets_of(kind: str) -> Targets:
     return Targets(specs.get(kind, (NUMBER, CLASSES)))
 
 
-def notes_of(targets: Targets) -> dict[str, Any]:
-    notes: dict[str, Any] = {**NOTES, "guesses": {}}
-    for spec in targets.specs:
-        notes["guesses"][spec.name] = [0.5, 0.25, 0.25] if spec.labels else 4.0
+def notes_of(targets: Targets) -> Notes:
+    guesses: dict[str, Any] = {
+        spec.name: [0.5, 0.25, 0.25] if spec.labels else 4.0 for spec in targets.specs
+    }
+    notes = replace(NOTES, guesses=guesses)
     if targets.numeric:
-        notes |= {"intervals": {"age": INTERVAL}, "likeness": LIKENESS}
+        return replace(notes, intervals={"age": INTERVAL}, likeness=LIKENESS)
     return notes
 
 
@@ -91,7 +86,7 @@ def model(request, study_of, tiny, model_of, tmp_path_factory) -> tuple[Any, Pat
             values["covariate"] = rng.normal(size=(40, 1)).astype(np.float32)
         if request.param == "by study":
             studies = ["one" if row % 2 else "two" for row in range(40)]
-            more["data"] = DataConfig(study_column="study")
+            more["data"] = InputOptions(study_column="study")
         study = labelled(study, **values)
         levels = [len(values) for values in covariates.categorical.values()]
         samples = Samples.of_study(study, np.arange(40), levels)

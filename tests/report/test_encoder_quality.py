@@ -16,6 +16,7 @@ from aam.data.tokens import PAD, N
 from aam.evaluate.metrics import mantel
 from aam.model.aam import HeadConfig
 from aam.options import RuntimeConfig
+from aam.predict.description import InputOptions, Notes
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
 from aam.report.encoder_quality import evaluate_encoder, masked_bases
@@ -45,12 +46,12 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
     profile = RegionProfile.fit(study.table.sequences)
     saved = SavedModel(
-        data=study.config,
+        data=InputOptions.of(study.config),
         model=ModelConfig(),
         depth=study.depth,
         seed=study.seed,
         profile=profile,
-        notes={},
+        notes=Notes(),
         targets=Targets(()),
     ).with_network(network, heads)
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")

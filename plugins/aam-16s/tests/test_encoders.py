@@ -33,7 +33,7 @@ def test_encoders_are_whole_and_small(encoder, capsys):
     saved = load_model(encoder.folder, torch.device("cpu"))
     assert saved.reference is not None
     if saved.network is not None:
-        assert saved.notes["seen_samples"]
+        assert saved.notes.seen_samples
         assert {parameter.dtype for parameter in saved.network.parameters()} == {torch.float32}
     files = list((MODELS / name).iterdir())
     assert max(path.stat().st_size for path in files) < 1_000_000

@@ -85,7 +85,7 @@ def test_the_recipe_makes_an_encoder_that_ships(tmp_path, monkeypatch):
     placed = study.placed_on(saved.reference)
     assert placed.sample_input is not None
     assert len(placed.sample_input.features) == 150
-    assert {name.split("/")[-1].split("-")[0] for name in saved.notes["seen_samples"]} == {"sample"}
+    assert {name.split("/")[-1].split("-")[0] for name in saved.notes.seen_samples} == {"sample"}
     text = (shipped / "card.md").read_text()
     assert text.startswith("# A card\n\nWeights: ")
     assert (shipped / MANIFEST).is_file()

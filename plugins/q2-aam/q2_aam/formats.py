@@ -56,7 +56,7 @@ class ModelFolderFormat(model.DirectoryFormat):  # type: ignore[misc]
                 from aam.predict.saved_model import load_model
 
                 load_model(path, torch.device("cpu"))
-            return list(description["targets"])
+            return list(description["targets"]["specs"])
         except (InputError, KeyError, TypeError) as error:
             raise ValidationError(f"not a model of aam: {error}") from error
 

@@ -23,7 +23,6 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.cli import main
-from aam.config import DataConfig
 from aam.data.rarefaction import EVALUATION, rarefied_row
 from aam.data.region import RegionProfile
 from aam.data.table import read_table, write_biom
@@ -263,8 +262,8 @@ def ship(output: Path, text: str, folder: Path) -> Path:
     """Write the trained encoder to `folder` with a model card: `text`, and what it has seen."""
     saved = without_distances(load_model(output / "distances" / "model", CPU))
     # Sets of ASVs are no samples.
-    seen = [name for name in saved.notes["seen_samples"] if not name.startswith(SET)]
-    saved = replace(saved, notes={**saved.notes, "seen_samples": seen})
+    seen = tuple(name for name in saved.notes.seen_samples if not name.startswith(SET))
+    saved = replace(saved, notes=replace(saved.notes, seen_samples=seen))
     weights = sum(tensor.numel() for tensor in saved.require_network().state_dict().values())
     shortest, *_, longest = saved.profile.length_quantiles
     facts = (
@@ -272,9 +271,7 @@ def ship(output: Path, text: str, folder: Path) -> Path:
         f"{len(saved.profile.hashes):,} ASVs on trees, {shortest:.0f} to {longest:.0f} "
         f"nucleotides long; rarefied to {saved.depth} reads. Checksums are in manifest.json.\n"
     )
-    # The tables' paths are those of the machine that trained it.
-    data = DataConfig(rarefy_depth=saved.depth, token_limit=saved.data.token_limit)
-    ship_model(replace(saved, data=data), folder, {"card.md": text.rstrip() + "\n\n" + facts})
+    ship_model(saved, folder, {"card.md": text.rstrip() + "\n\n" + facts})
     return folder
 
 

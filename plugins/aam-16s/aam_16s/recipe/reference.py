@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.config import DataConfig, ModelConfig
+from aam.config import ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets
 from aam.data.tokens import encode
 from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny, parse_newick, prune
+from aam.predict.description import InputOptions, Notes
 from aam.predict.saved_model import SavedModel
 from aam_16s.encoders import MODELS
 from aam_16s.recipe.ship import ship_model
@@ -84,13 +85,13 @@ def run(folder: Path, card: Path, output: Path, number: int = REFERENCES) -> int
         "".join(".ACGT"[token] for token in row).rstrip(".") for row in reference.tokens.tolist()
     ]
     saved = SavedModel(
-        data=DataConfig(rarefy_depth=DEPTH),
+        data=InputOptions(),
         model=ModelConfig(max_bp=LONGEST),
         depth=DEPTH,
         seed=SEED,
         targets=Targets(()),
         profile=RegionProfile.fit(sequences),
-        notes={"seen_samples": [], "labelled_samples": []},
+        notes=Notes(),
         reference=reference,
     )
     files = {"card.md": card, LICENCE.name: LICENCE}

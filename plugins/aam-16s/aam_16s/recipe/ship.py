@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from aam.config import DataConfig
-from aam.files.atomic import MANIFEST, partial_folder, put_folder, read_json, remove, write_manifest
+from aam.files.atomic import MANIFEST, partial_folder, put_folder, remove, write_manifest
 from aam.files.tensors import read_tensors, write_tensors
-from aam.options import to_dict
-from aam.predict.saved_model import MODEL_FILE, REFERENCE, WEIGHTS, SavedModel, save_model
+from aam.predict.saved_model import REFERENCE, WEIGHTS, SavedModel, save_model
 
 # Bytes of a file, as far as single arrays allow: some hosts of sources refuse files of 1 MB.
 SHARD_LIMIT = 900_000
@@ -26,7 +22,6 @@ def ship_model(saved: SavedModel, folder: Path, texts: Mapping[str, str]) -> Non
         model = temporary / folder.name
         for name, text in texts.items():
             (model / name).write_text(text, encoding="utf-8")
-        _keep_what_differs(model / MODEL_FILE)
         for name, half in ((WEIGHTS, True), (REFERENCE, False)):
             path = model / name
             if path.is_file():
@@ -36,14 +31,6 @@ def ship_model(saved: SavedModel, folder: Path, texts: Mapping[str, str]) -> Non
         remove(model / MANIFEST)
         write_manifest(model)
         put_folder(model, folder)
-
-
-def _keep_what_differs(path: Path) -> None:
-    """Leave out options at their default, so that the file outlives options that are removed."""
-    about: Any = read_json(path)
-    usual = to_dict(DataConfig())
-    about["data"] = {name: v for name, v in about["data"].items() if v != usual[name]}
-    path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def write_shards(tensors: Mapping[str, Tensor], path: Path) -> None:
