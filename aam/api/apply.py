@@ -26,7 +26,7 @@ from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
 from aam.engine.run import describe
 from aam.errors import InputError, problem, shown
-from aam.evaluate.predictions import is_written, write_predictions
+from aam.evaluate.predictions import PredictionTable, is_written, write_predictions
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder, check_replaced_file
 from aam.io.matrices import write_distances, write_lines
@@ -162,6 +162,18 @@ def _counted(study: Study, unseen: int = 0) -> str:
     return text
 
 
+def predicted(
+    models: Sequence[SavedModel],
+    config: PredictConfig,
+    table: TableLike,
+    metadata: MetadataLike | None = None,
+) -> tuple[Study, PredictionTable]:
+    """Return a table as `load_table`, and the predictions of every sample of its file."""
+    study, _ = load_table(models, config, table, metadata)
+    options = config.prediction_passes, config.runtime, config.new_study, config.predict_unlike
+    return study, predict_samples(models, study, *options)
+
+
 def predict_table(config: PredictConfig) -> None:
     """Predict every sample of a table and write the predictions.
 
@@ -172,12 +184,7 @@ def predict_table(config: PredictConfig) -> None:
     """
     models, output = prepare_models(config.model, config.runtime), not_none(config.output)
     check_replaced_file(output, "predict", is_written)
-    study, _ = load_table(models, config, config.table, config.metadata)
-    passes, runtime = config.prediction_passes, config.runtime
-    new_study, predict_unlike = config.new_study, config.predict_unlike
-    table = predict_samples(
-        models, study, passes, runtime, new_study, predict_unlike=predict_unlike
-    )
+    study, table = predicted(models, config, config.table, config.metadata)
     write_predictions(output, table)
     notes = table.texts("note")
     unseen = sum(note.startswith(NO_PREDICTION) for note in notes)

@@ -251,7 +251,6 @@ def explain_model(config: ExplainConfig) -> None:
         run = _run_of(config.model)
         page = read_page(run / PAGE)
         config = replace(config, runtime=replace(config.runtime, output_dir=run / EXPLANATION))
-    output_of("explain", config, _outputs(["*"]))
     config = replace(config, model=with_folds(config.model))
     explanations, notes = explained(config, config.table, config.metadata)
     if run is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 import numpy as np
 import pandas as pd
 
-from aam.api.apply import embedded, load_table, place_samples, prepare_models
+from aam.api.apply import embedded, place_samples, predicted, prepare_models
 from aam.api.explanation import explained, with_folds
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.inputs import MetadataLike, TableLike, options_with
@@ -20,7 +20,6 @@ from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
 from aam.io.matrices import fill_tiles
 from aam.options import configured, not_none, options_of
-from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel
 from aam.typing import OptionValue, PathLike
 
@@ -135,16 +134,7 @@ class Model:
         (60,)
         """
         config = self._configured(PredictConfig(), table, options, metadata)
-        study, _ = load_table(self.models, config, table, metadata)
-        passes, runtime = config.prediction_passes, config.runtime
-        return predict_samples(
-            self.models,
-            study,
-            passes,
-            runtime,
-            config.new_study,
-            predict_unlike=config.predict_unlike,
-        )
+        return predicted(self.models, config, table, metadata)[1]
 
     def embed(
         self, table: TableLike, *, asvs: bool = False, **options: OptionValue

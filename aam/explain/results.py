@@ -248,7 +248,6 @@ def _figure(
     explanation: Explanation,
     table: pd.DataFrame,
     top: int,
-    *,
     name: str,
     title: str,
     axis: str,
@@ -283,21 +282,13 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
     """Return the figures of one target, of its `top` most important ASVs and taxa, made once for
     the page and for the files. Without a truth they show mean effects of ASVs.
     """
-    effects, table = explanation.effects, explanation.main_taxa
-    spec, features = effects.spec, explanation.features
+    effects, features = explanation.effects, explanation.features
+    spec, table = effects.spec, explanation.main_taxa
     if not explanation.has_truth:
         unit = "probability" if spec.labels else spec.name
-        return [
-            _figure(
-                explanation,
-                features,
-                top,
-                name="effects",
-                title=f"Mean effect of the ASV, where it is present, on {unit}",
-                axis=f"effect on {unit}",
-                caption="The prediction minus that of the same sample without the ASV.",
-            )
-        ]
+        title = f"Mean effect of the ASV, where it is present, on {unit}"
+        caption = "The prediction minus that of the same sample without the ASV."
+        return [_figure(explanation, features, top, "effects", title, f"effect on {unit}", caption)]
     loss = "half Brier score" if spec.labels else "mean absolute error"
     mean = float(np.nanmean(losses(spec, effects.truth, effects.prediction)))
     passes = f"from {effects.passes} rarefaction{'s' * (effects.passes > 1)} of each"
@@ -305,29 +296,14 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
         passes += f" (results of a run: from {PREDICTION_PASSES})"
     caption = f"The {loss} of these samples is {number(mean)}, {passes}."
     caption = f"{caption} {explanation.asvs.unnamed}".strip()
-    importance = _figure(
-        explanation,
-        features,
-        top,
-        name="importance",
-        title=f"Increase of the {loss} when the ASV is permuted",
-        axis=f"rise of the {loss}",
-        caption=caption,
-    )
-    if table is None:
-        return [importance]
-    rank = table["rank"].iloc[0]
-    by_taxon = _figure(
-        explanation,
-        table,
-        top,
-        name="taxa",
-        title=f"Importance by {rank}: sums over ASVs",
-        axis=f"sum of rises of the {loss}",
-        caption="The sum of the importances of the ASVs of each taxon, or of all without a known "
-        f"{rank}.",
-    )
-    return [importance, by_taxon]
+    title, axis = f"Increase of the {loss} when the ASV is permuted", f"rise of the {loss}"
+    figures = [_figure(explanation, features, top, "importance", title, axis, caption)]
+    if table is not None:
+        rank = table["rank"].iloc[0]
+        title, axis = f"Importance by {rank}: sums over ASVs", f"sum of rises of the {loss}"
+        caption = "The sum of the importances of the ASVs of each taxon, or of all without a known "
+        figures.append(_figure(explanation, table, top, "taxa", title, axis, f"{caption}{rank}."))
+    return figures
 
 
 # --- tables and page ---------------------------------------------------------------------------

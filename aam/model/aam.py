@@ -416,17 +416,3 @@ def _on_reference(batch: AnyBatch) -> Float[Tensor, "B E"]:
     if batch.reference is None:
         raise ValueError("the samples of the batch are not placed on the reference of the model")
     return batch.reference
-
-
-def example_batch(length: int) -> Batch:
-    """Return six random samples of up to 40 out of 64 ASVs of `length` nucleotides or nine tenths
-    of it, to try a network on.
-    """
-    random, sizes = torch.Generator().manual_seed(0), (40, 33, 21, 20, 8, 3)
-    tokens = torch.randint(1, 5, (64, length), generator=random, dtype=torch.uint8)
-    tokens[::3, length - length // 10 :] = 0
-    counts = torch.randint(1, 100, (len(sizes), 40), generator=random).float()
-    counts *= torch.arange(40) < torch.tensor(sizes)[:, None]
-    asv = torch.rand(len(sizes), 64, generator=random).argsort(dim=1)[:, :40] * (counts > 0)
-    ids = tuple(f"sample {row}" for row in range(len(sizes)))
-    return Batch(tokens, asv, counts, sizes=sizes, has_short_asvs=True, sample_ids=ids)

@@ -272,7 +272,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     except (*DAMAGE_ERRORS, SafetensorError) as error:
         problems = [f"not a model this aam can read ({error})"]
         if isinstance(error, InputError):
-            problems = [problem.removeprefix(f"{path}: ") for problem in error.problems]
+            problems = [*error.problems]
         version = description.get("version") if isinstance(description, dict) else None
         if version == aam.__version__:
             problems.append("the file is damaged, or was changed; copy it again, or train again")
@@ -285,26 +285,18 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         ) from error
 
 
-def _is_unfinished(path: Path) -> bool:
-    """Whether a folder is that of a run that began to train and has no results yet."""
-    splits = [*path.glob("split.tsv"), *path.glob("fold-*/split.tsv")]
-    return bool(splits) and (path / RUN).is_file() and not (path / RESULTS).is_file()
-
-
 def _without_model(path: Path) -> str:
     """Why a folder holds no model, and what to do."""
-    folds, remedies = sorted(path.glob(f"fold-*/model/{MANIFEST}")), list[str]()
-    if _is_unfinished(path):
+    folds = sorted(path.glob(f"fold-*/model/{MANIFEST}"))
+    of_fold = f"name the model of a fold or of several, such as {folds[0].parent}" if folds else ""
+    has_begun = any(path.glob("split.tsv")) or any(path.glob("fold-*/split.tsv"))
+    if has_begun and (path / RUN).is_file() and not (path / RESULTS).is_file():
         number = f" ({len(folds)} folds have a model)" if folds else ""
-        fault = f"the run is unfinished{number}"
-        remedies.append("finish it with --resume-from auto")
-    else:
-        fault = f"a run of {len(folds)} folds without a model of all samples"
+        remedies = filter(None, ("finish it with --resume-from auto", of_fold))
+        return f"the run is unfinished{number}; {', or '.join(remedies)}"
     if folds:
-        remedies.append(f"name the model of a fold or of several, such as {folds[0].parent}")
-    if not remedies:
-        return f"no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
-    return f"{fault}; {', or '.join(remedies)}"
+        return f"a run of {len(folds)} folds without a model of all samples; {of_fold}"
+    return f"no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}"
 
 
 def _read_model(path: Path, description: Description, device: torch.device) -> SavedModel:
@@ -381,13 +373,7 @@ def encoder_folder(train: TrainConfig, fold: str) -> Path | None:
     for candidate in (path, *sorted(path.glob(f"{folder}/model")), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
-    remedy = f"run `aam pretrain` first{RETRAIN}"
-    if _is_unfinished(path):
-        remedy = "its run is unfinished: finish it with --resume-from auto"
-    raise InputError(
-        f"--pretrained-encoder: {path} holds no model ({MANIFEST}, model/ or {folder}/model/); "
-        f"{remedy}"
-    )
+    raise InputError(f"--pretrained-encoder: {path}: {_without_model(path)}")
 
 
 def load_encoder(train: TrainConfig, fold: str) -> Encoder | None:

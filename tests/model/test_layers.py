@@ -177,9 +177,10 @@ sys.meta_path.insert(0, Absent())
 import torch
 from aam.config import CovariateConfig, ModelConfig
 from aam.data.batch import Batch
-from aam.model.aam import Aam, example_batch
-from aam.model.aam import HeadConfig
-outputs = Aam(ModelConfig(), 1000, HeadConfig("unifrac"))(example_batch(100))
+from aam.model.aam import Aam, HeadConfig
+tokens, asv = torch.randint(1, 5, (64, 100), dtype=torch.uint8), torch.arange(240).view(6, 40) % 64
+batch = Batch(tokens, asv, torch.ones(6, 40), sizes=(40,) * 6, sample_ids=tuple("abcdef"))
+outputs = Aam(ModelConfig(), 1000, HeadConfig("unifrac"))(batch)
 print(tuple(outputs.distance.shape), "jaxtyping" in sys.modules)
 """
     assert plain_python(source).split("\n")[0] == "(6, 6) False"

@@ -122,7 +122,7 @@ def test_folders_without_a_model_are_refused(tmp_path):
     assert "(2 folds have a model)" in message
     assert message.endswith("such as " + str(tmp_path / "run" / "fold-1" / "model"))
     config = TrainConfig(pretrained_encoder=killed)
-    assert "its run is unfinished: finish it" in refusal(encoder_folder, config, "")
+    assert "the run is unfinished; finish it" in refusal(encoder_folder, config, "")
     for text in ("", "[]", "{}", '{"format": 1, "files": {"a": 1}}', "[" * 9999):
         (empty / MANIFEST).write_text(text)
         with pytest.raises(InputError, match=r"damaged|not valid JSON"):
