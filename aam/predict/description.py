@@ -159,6 +159,6 @@ def checked_description(path: Path, value: Any) -> Description:
         listed = "; ".join(problems[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
         raise InputError(f"{path}: a damaged description: {listed}") from None
     # Defaults stand in for nothing: a file has all of its fields.
-    if lacking := [name for name, part in to_dict(description).items() if part != value[name]]:
+    if lacking := [name for name, part in to_dict(description).items() if part != value.get(name)]:
         raise InputError(f"{path}: a damaged description: fields of {shown(lacking)} are missing")
     return description
