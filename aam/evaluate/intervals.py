@@ -81,7 +81,7 @@ def resample_metrics(
     measure = predictions.measure if measure is None else measure
     group, count = _numbered(predictions)
     parts = [measure(truth, predicted, np.ones((1, len(truth))))]
-    for times in _resamples(count, seed, repeats, len(group)):
+    for times in resamples(count, seed, repeats, len(group)):
         weights = times[:, group]
         values = measure(truth, predicted, weights)
         for name in CLASS_MEANS & values.keys():
@@ -97,7 +97,7 @@ def _numbered(predictions: TargetPredictions) -> tuple[Array, int]:
     return group, int(group.max(initial=-1)) + 1
 
 
-def _resamples(groups: int, seed: int, repeats: int, width: int) -> Iterator[Array]:
+def resamples(groups: int, seed: int, repeats: int, width: int) -> Iterator[Array]:
     """Yield how often each group is drawn, float64 [R, G], `repeats` rows in all.
 
     R is so small that weights [R, `width`] fit into memory. Below `LEAST_GROUPS` groups nothing is
@@ -213,7 +213,7 @@ def error_intervals(
     deviation = np.sqrt((1 - 1 / errors.groups) * (spread**2).sum(axis=1))
     drawn = [
         (errors.logarithms(errors.sums @ weights.T) - value) / errors.standard_errors(weights)
-        for weights in _resamples(errors.groups, seed, repeats, errors.groups)
+        for weights in resamples(errors.groups, seed, repeats, errors.groups)
     ]
     student = -float(stdtrit(errors.groups - 1, (1 - INTERVAL_LEVEL) / 2))
     inflation = ERROR_INFLATION if predictions.cross_validated else 1.0

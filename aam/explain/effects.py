@@ -22,7 +22,7 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.device.rng import generator
 from aam.errors import InputError, shown
-from aam.evaluate.intervals import LEAST_GROUPS, interval
+from aam.evaluate.intervals import LEAST_GROUPS, interval, resamples
 from aam.options import RuntimeConfig
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import Matrix, Samples
@@ -418,10 +418,9 @@ def _ratios(top: Matrix, bottom: Matrix, seed: int) -> Floats:
     or, for all columns, ``[G, 1]``.
     """
     groups, ratios = top.shape[0], [np.zeros((0, 3))]
-    repeats = BOOTSTRAP_REPEATS if groups >= LEAST_GROUPS else 0
-    draws = generator(seed, "bootstrap").integers(groups, size=(repeats, groups))
     # How often each group counts: once, and then as drawn with replacement.
-    weights = np.stack([np.ones(groups), *(np.bincount(row, minlength=groups) for row in draws)])
+    drawn = resamples(groups, seed, BOOTSTRAP_REPEATS, groups)
+    weights = np.concatenate([np.ones((1, groups)), *drawn])
     for start in range(0, top.shape[1], COLUMNS_AT_ONCE):
         columns = slice(start, start + COLUMNS_AT_ONCE)
         above = weights @ top[:, columns].toarray()
