@@ -167,8 +167,8 @@ def example_inputs(saved: SavedModel, shape: Sequence[int], seed: int) -> Inputs
     asv = torch.rand(samples, asvs, generator=random).argsort(dim=1)[:, :slots]
     inputs = {"tokens": tokens, "asv": asv.masked_fill(counts == 0, 0), "counts": counts}
     if saved.covariates.columns:
-        category = torch.rand(samples, len(saved.levels), generator=random)
-        inputs["category"] = (category * (1 + torch.tensor(saved.levels))).long()
+        category = torch.rand(samples, len(saved.covariates.levels), generator=random)
+        inputs["category"] = (category * (1 + torch.tensor(saved.covariates.levels))).long()
         numbers = torch.randn(samples, len(saved.covariates.numeric), generator=random)
         numbers[0] = torch.nan
         inputs["covariate"] = numbers

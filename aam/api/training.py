@@ -202,9 +202,9 @@ def _training_set(
 ) -> tuple[Samples, list[Array], list[str] | None, list[str] | None]:
     """Samples, targets, groups and studies that a member learns from."""
     rows, data = study.rows(ids), study.config
-    levels = [len(values) for values in covariates.categorical.values()]
     groups, studies = (study.column(x, ids) for x in (data.group_column, data.study_column))
-    return Samples.of_study(study, rows, levels), columns_of(study, rows), groups, studies
+    samples = Samples.of_study(study, rows, covariates.levels)
+    return samples, columns_of(study, rows), groups, studies
 
 
 def _guesses(study: Study, targets: Targets, ids: Sequence[str]) -> dict[str, Any]:

@@ -403,9 +403,14 @@ class Covariates:
         return (*self.categorical, *self.numeric)
 
     @property
+    def levels(self) -> tuple[int, ...]:
+        """Number of categories of each categorical column."""
+        return tuple(map(len, self.categorical.values()))
+
+    @property
     def width(self) -> int:
         """Number of columns that estimators read: one for each category and each number."""
-        return sum(map(len, self.categorical.values())) + len(self.numeric)
+        return sum(self.levels) + len(self.numeric)
 
     def unknown(self, samples: int) -> tuple[Ints, Reals]:
         """Categories and numbers, as `encode`, of samples of which nothing is known."""
@@ -497,7 +502,7 @@ def head_sizes(targets: Targets, covariates: Covariates) -> dict[str, Any]:
     return {
         "n_targets": len(targets.numeric),
         "n_classes": tuple(len(spec.labels) for spec in targets.classes),
-        "levels": tuple(1 + len(values) for values in covariates.categorical.values()),
+        "levels": tuple(1 + number for number in covariates.levels),
         "numbers": len(covariates.numeric),
     }
 

@@ -124,7 +124,8 @@ class Predictor:
         The samples at `rows` of the study have these `reads` ``[n, F]``; a network reads the
         `network_reads` ones.
         """
-        samples = Samples.of_study(self.study, rows, self.saved.levels, reads, network_reads)
+        levels = self.saved.covariates.levels
+        samples = Samples.of_study(self.study, rows, levels, reads, network_reads)
         return self.saved.predicted(samples)
 
     def predict_variants(
@@ -153,9 +154,8 @@ class Predictor:
         """
         if self.saved.estimator is None:
             return sparse.csr_matrix(network_reads.shape)
-        samples = Samples.of_study(
-            self.study, rows, self.saved.levels, network_reads, network_reads
-        )
+        levels = self.saved.covariates.levels
+        samples = Samples.of_study(self.study, rows, levels, network_reads, network_reads)
         return self.saved.estimator.attention(samples)
 
 

@@ -266,11 +266,11 @@ def predict_rows(
     for name in dict.fromkeys(names.tolist()) or [""]:
         study_rows, model = rows[names == name], saved
         if studies is not None:
-            samples = Samples.of_study(study, study_rows[:SAMPLES_AT_ONCE], saved.levels)
+            samples = Samples.of_study(study, study_rows[:SAMPLES_AT_ONCE], saved.covariates.levels)
             model = replace(saved, blend=saved.blend.centred_on(samples))
         for start in range(0, max(len(study_rows), 1), SAMPLES_AT_ONCE):
             part = study_rows[start : start + SAMPLES_AT_ONCE]
-            samples = Samples.of_study(study, part, saved.levels)
+            samples = Samples.of_study(study, part, saved.covariates.levels)
             numbers = range(EVALUATION - 1, EVALUATION - 1 - passes, -1)
             draws = [model.draw(samples, number) for number in numbers]
             values, spread, specs = {}, {}, specs_in_order(saved.targets)

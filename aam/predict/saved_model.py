@@ -80,11 +80,6 @@ class SavedModel(ModelFacts):
         """Names of the members that read counts alone."""
         return tuple(name for name, one in self.blend.members.items() if one.network is None)
 
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """Number of categories of each covariate."""
-        return tuple(len(values) for values in self.covariates.categorical.values())
-
     def only(self, *names: str) -> SavedModel:
         """The model that predicts by some of its members."""
         return replace(self, blend=self.blend.only(*names))

@@ -88,8 +88,7 @@ def model(request, study_of, tiny, model_of, tmp_path_factory) -> tuple[Any, Pat
             studies = ["one" if row % 2 else "two" for row in range(40)]
             more["data"] = InputOptions(study_column="study")
         study = labelled(study, **values)
-        levels = [len(values) for values in covariates.categorical.values()]
-        samples = Samples.of_study(study, np.arange(40), levels)
+        samples = Samples.of_study(study, np.arange(40), covariates.levels)
         blend = fit_blend(study, targets, samples, studies=studies)
         for forest in blend.members["forest"].estimators:
             forest.trees_ = forest.trees_.first(3)

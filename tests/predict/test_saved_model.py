@@ -232,7 +232,7 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
 
 
 def outputs(study, saved) -> list[np.ndarray]:
-    samples = Samples.of_study(study, np.arange(9), saved.levels)
+    samples = Samples.of_study(study, np.arange(9), saved.covariates.levels)
     draws = [saved.blend.draw(samples, EVALUATION - 1 - number) for number in range(2)]
     return [np.stack(values) for values in zip(*draws, strict=True)]
 
