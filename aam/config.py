@@ -258,8 +258,14 @@ class TargetConfig:
             yield f"--metadata-column: {shown(reserved)} is also a column of predictions.tsv"
         if len(members) < len(self.members):
             yield f"--members is {shown(self.members)}, expected each member at most once"
-        if members - {"deep"} and self.class_weights:
-            yield "--members and --class-weights: only the network takes weights"
+
+    @property
+    def class_weight(self) -> str | dict[int, float] | None:
+        """The weights of classes as scikit-learn takes them: by code, in the order of names."""
+        words = self.class_weights
+        if words in ((), ("balanced",)):
+            return words[0] if words else None
+        return {code: float(word) for code, word in enumerate(words)}
 
     def kind_problems(self, numeric: int, classes: int) -> list[str]:
         """Name the options that have no effect: those of numbers without a column of numbers, and
@@ -413,8 +419,6 @@ class FineTuneConfig:
     @property
     def default_members(self) -> tuple[Member, ...]:
         """Members without ``--members``: the network only where an option asks for it."""
-        if self.targets.class_weights:
-            return ("deep",)
         members: tuple[Member, ...] = ("presence", "forest")
         return ("deep", *members) if self.network_options else members
 

@@ -306,7 +306,6 @@ RULES = [
     ),
     ("train", "--metadata-column age --numeric-columns age", "column 'age' is a covariate too"),
     ("train", "--members presence presence", "each member at most once"),
-    ("train", "--members deep presence --class-weights balanced", "--members and --class-weights"),
     ("train", "--categorical-columns a b --numeric-columns b", "'a', 'b', 'b' repeats a column"),
     ("train", "--categorical-fusion add", "--categorical-fusion is add, and no covariate is named"),
     ("train", "--embedding-dim 10", "10 is not divisible by --attention-h"),
@@ -382,7 +381,7 @@ def test_a_network_is_trained_where_an_option_asks_for_it():
         assert asked.network_options == [spelled(name)]
         assert asked.default_members == ("deep", *learners)
     weighted = FineTuneConfig(targets=TargetConfig(class_weights=("balanced",)))
-    assert weighted.default_members == ("deep",)
+    assert weighted.default_members == learners
 
 
 def test_configurations_are_frozen_and_refuse_unknown_names_and_wrong_values():

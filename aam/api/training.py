@@ -149,7 +149,8 @@ def fit_model(
             member.fit(*sets, validation=is_validated, checkpoint=folder)
         elif folds.world.is_main:
             sample_weight = None if weights is None else [weights[name] for name in ids]
-            member.fit(*counts_sets, sample_weight=sample_weight)
+            class_weight = config.targets.class_weight
+            member.fit(*counts_sets, sample_weight=sample_weight, class_weight=class_weight)
     groups = study.column(config.data.group_column, seen_ids)
     labelled_groups = () if groups is None else tuple(sorted({*groups}))
     notes = Notes(guesses=_guesses(study, targets, seen_ids), labelled_groups=labelled_groups)
@@ -186,9 +187,10 @@ def with_judged_network(
         blend = Blend.of((*saved.blend.members,), saved.targets, saved.depth, saved.seed, network)
         sample_weight = None if weights is None else [weights[name] for name in train_ids]
         training_set = _training_set(study, train_ids, saved.covariates)
+        given = {"sample_weight": sample_weight, "class_weight": folds.config.targets.class_weight}
         for name in others:
             member: Any = blend.members[name]
-            member.fit(*training_set, sample_weight=sample_weight)
+            member.fit(*training_set, **given)
         inner = replace(saved, blend=blend)
         encoded = folds.encoded if folds.config.targets.freeze_base else None
         joins, sentence = judge_network(inner, study, ids, folds.config.runtime, encoded)
@@ -403,6 +405,7 @@ def check_targets(folds: Training) -> None:
         problems |= dict.fromkeys([*refused, *name_problems(targets.specs)])
         sizes = [len(spec.labels) for spec in targets.classes]
         labels = study.labels.label[study.rows(train_ids)]
+        problems |= dict.fromkeys(_equal_weights(config, sizes))
         class_weights(config.targets.class_weights, labels, sizes)
     if problems:
         raise InputError(*problems)
@@ -411,6 +414,16 @@ def check_targets(folds: Training) -> None:
 
 
 def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Split) -> list[str]:
+def _equal_weights(config: FineTuneConfig, sizes: Sequence[int]) -> list[str]:
+    """Say that members on counts weigh the two classes of each study the same already."""
+    members, weights = config.targets.members, config.targets.class_weights
+    on_counts = set(members) - {*with_property(members, "has_epochs")}
+    if not weights or config.data.study_column is None or 2 not in sizes or not on_counts:
+        return []
+    reason = "with --study-column the two classes of each study weigh the same in"
+    return [f"--class-weights: {reason} {' and '.join(sorted(on_counts))}; leave it out"]
+
+
     """Say why ``--best-metric`` cannot choose an epoch: one value has neither AUROC nor R2."""
     metric, rows = folds.config.targets.best_metric, study.rows(split.ids("validation"))
     if metric not in ("auroc", "r2") or not len(rows):

@@ -230,7 +230,8 @@ def _frequent_class(complete: TargetPredictions) -> list[str]:
         return []
     label = complete.labels[most]
     return [
-        f"{predicted_share:.0%} of the samples are predicted as {label}, but {true_share:.0%} are."
+        f"{predicted_share:.0%} of the samples are predicted as {label}, but {true_share:.0%} are. "
+        "--class-weights balanced gives each class the same weight in training."
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
@@ -102,18 +103,24 @@ class PerTarget:
         groups: Any = None,
         studies: Any = None,
         sample_weight: Any = None,
+        class_weight: Any = None,
     ) -> PerTarget:
         """Fit each estimator to the samples whose target is known.
 
         `y` holds the targets, [n] each: numbers, NaN if not known, or codes of classes, -1 if not
-        known.
+        known. `class_weight` is as in scikit-learn: None, "balanced" or weights by code.
         """
         by_sample: list[Any] = [None if x is None else np.array(x) for x in (groups, studies)]
         by_sample.append(None if sample_weight is None else np.array(sample_weight, np.float64))
         for part, values in zip(self.estimators, y, strict=True):
             is_class = isinstance(part, ClassifierMixin)
             rows = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
-            part.fit(*Labelled(X, values, *by_sample).at(rows))
+            labelled = Labelled(X, values, *by_sample).at(rows)
+            if is_class and class_weight is not None:
+                weights = compute_sample_weight(class_weight, labelled.values)
+                both = weights if labelled.weights is None else weights * labelled.weights
+                labelled = labelled._replace(weights=both)
+            part.fit(*labelled)
         return self
 
     def draw(self, samples: Samples, number: int) -> list[Floats]:

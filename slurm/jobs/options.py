@@ -48,7 +48,7 @@ RESERVED = {
 NETWORK_MEMBERS = ("deep", "network")
 # Options that ask for the network: without one of them `train` fits a linear model and trees.
 NETWORK_OPTIONS: tuple[str, ...] = ("--pretrained-encoder", "--embedding-dim", "--attention-layers")
-NETWORK_OPTIONS += ("--attention-heads", "--patch-size", "--dropout", "--class-weights", "--config")
+NETWORK_OPTIONS += ("--attention-heads", "--patch-size", "--dropout", "--config")
 
 
 def expand_home(text: str) -> Path:

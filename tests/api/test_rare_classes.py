@@ -213,6 +213,16 @@ def test_weights_of_a_class_that_is_left_out_are_left_out():
         assert config.targets.class_weights == kept
 
 
+def test_two_classes_of_studies_have_the_same_weight_without_an_option():
+    metadata = study_of(16)
+    metadata["birth"] = np.where(np.arange(len(metadata)) % 3 == 0, "section", "vaginal")
+    metadata["study"] = np.where(np.arange(len(metadata)) % 2 == 0, "A", "B")
+    members = {"members": ("presence", "forest"), "class_weights": ("balanced",)}
+    message = refusal(folds_of, metadata, study_column="study", **members)
+    assert "the two classes of each study weigh the same in forest and presence" in message
+    assert folds_of(metadata, **members).config.targets.class_weight == "balanced"
+
+
 def test_the_model_predicts_the_classes_that_are_left():
     metadata = study_of(12)
     folds = folds_of(metadata, group_column="host", members=("presence",))

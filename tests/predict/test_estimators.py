@@ -12,6 +12,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
+from sklearn.utils.class_weight import compute_sample_weight
 
 import aam
 from aam.data.rarefaction import rarefied_row
@@ -19,7 +20,7 @@ from aam.device.rng import subsample
 from aam.errors import InputError
 from aam.evaluate.metrics import auroc
 from aam.predict import estimator, members
-from aam.predict.blend import BlendClassifier, BlendRegressor
+from aam.predict.blend import BlendClassifier, BlendRegressor, PerTarget
 from aam.predict.estimator import Samples, common_names, feature_values
 from aam.predict.members import (
     Forest,
@@ -218,6 +219,29 @@ def test_classes_of_weight_zero_are_predicted_with_little_probability(model, lea
     np.testing.assert_allclose(probability.sum(axis=1), 1)
     assert (probability.drop(columns=learned) < 0.01).all(axis=None)
     assert set(model.predict(SAMPLES[TEST])) == set(learned)
+
+
+@pytest.mark.parametrize("kind", [LinearClassifier, TreesClassifier])
+def test_balanced_classes_are_learned_with_the_same_total_weight(kind):
+    codes = (AGE[TRAIN] > 0.8).astype(np.int64)
+    codes[:7] = -1
+    known = codes >= 0
+    share = codes[known].mean()
+    assert share < 0.3
+    weights = compute_sample_weight("balanced", codes[known])
+    np.testing.assert_allclose(weights, np.where(codes[known], 0.5 / share, 0.5 / (1 - share)))
+    samples = SAMPLES[TRAIN]
+    fitted = PerTarget((kind(**SMALL),)).fit(samples, [codes], class_weight="balanced")
+    by_hand = kind(**SMALL).fit(samples[known], codes[known], sample_weight=weights)
+    expected = by_hand.predict_proba(SAMPLES[TEST])
+    np.testing.assert_allclose(fitted.estimators[0].predict_proba(SAMPLES[TEST]), expected)
+    same = {code: weights[codes[known] == code][0] for code in (0, 1)}
+    sampled = PerTarget((kind(**SMALL),)).fit(samples, [codes], None, None, None, same)
+    np.testing.assert_allclose(sampled.estimators[0].predict_proba(SAMPLES[TEST]), expected)
+    plain = kind(**SMALL).fit(samples[known], codes[known]).predict_proba(SAMPLES[TEST])
+    # Leaves of trees are pure: their probabilities change with the branchings only.
+    change = (expected - plain)[:, 1]
+    assert change.any() if kind is TreesClassifier else change.mean() > 0.05
 
 
 @pytest.mark.parametrize(("kind", "y"), KINDS)

@@ -99,6 +99,7 @@ def test_one_class_for_all_samples_is_said():
     given = two_classes(3.0)
     called = np.where(given.truth[:, None] == 0, [0.45, 0.55], [0.1, 0.9])
     said = f"100% of the samples are predicted as case, but {np.mean(given.truth == 1):.0%} are."
+    said += " --class-weights balanced gives each class the same weight in training."
     assert said in judge(replace(given, predicted=called)).verdict.cautions
     assert "are predicted as" not in " ".join(judge(given).verdict.cautions)
 
