@@ -191,7 +191,7 @@ def _parser(command: str, default: Any) -> argparse.ArgumentParser:
 
     parser = _Parser(
         prog=command,
-        usage=f"{command} [OPTIONS]",
+        usage=" ".join([command, *_required_words(default), "[OPTIONS]"]).replace("%", "%%"),
         description=f"{type(default).__doc__} --config FILE reads options from TOML or a run.json; "
         "the command line wins.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=NAME_WIDTH),
@@ -208,6 +208,15 @@ def _parser(command: str, default: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def _required_words(default: Any) -> Iterator[str]:
+    """Yield the options that a command requires, with placeholders of their values."""
+    from aam.options import options_of
+
+    for option in options_of(default):
+        if option.required:
+            yield f"{option.name} {option.metavar}"
+
+
 def _add(group: Any, option: Any) -> None:
     """Add an option (`aam.options.Option`) to a group of a parser."""
     default = " ".join(map(str, option.values))
@@ -217,8 +226,12 @@ def _add(group: Any, option: Any) -> None:
     hint = "; ".join(filter(None, hints))
     properties = {"help": (option.about.help + f" ({hint})" * bool(hint)).replace("%", "%%")}
     if option.about.positional:
-        group.add_argument(option.field.name, nargs="?", metavar=option.name, **properties)
-        return
+        is_named = bool(option.about.name)
+        hidden = {"help": argparse.SUPPRESS} if is_named else properties
+        place = option.about.metavar
+        group.add_argument(option.field.name, nargs="?", metavar=place, **hidden)
+        if not is_named:
+            return
     properties["dest"] = option.field.name
     if option.kind is bool:
         group.add_argument(option.name, action="store_const", const=True, **properties)

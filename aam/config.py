@@ -74,6 +74,8 @@ ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
 PROFILED_HELP = "Time by stage, memory by stage, or the largest batch."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
+# Of a file whose option may be left out before its value.
+REQUIRED_FILE = {"positional": True, "required": True}
 MODELS = "Runs or models of `aam train`, which predict together."
 
 
@@ -508,7 +510,7 @@ class ExportConfig(OutputConfig):
 
 @dataclass(frozen=True, config=STRICT)
 class EvaluateConfig(ApplyConfig, MetadataFormat):
-    """Compare predictions with the truth: metrics, intervals, baselines, report."""
+    """Compare predictions, or those of --model for --table, with the truth."""
 
     model: tuple[Path, ...] = path(MODELS, default=(), named=why_no_encoder)
     table: Path | None = path("Feature table, with --model.")
@@ -531,8 +533,8 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
 class AuditConfig(MetadataFormat, OutputConfig):
     """Show which metadata columns give a target away. Exit status 0: it informs."""
 
-    table: Path | None = path(TABLE, "TABLE", positional=True, required=True)
-    metadata: Path | None = path("Sample metadata.", "METADATA", positional=True, required=True)
+    table: Path | None = path(TABLE, "TABLE", name="--table", **REQUIRED_FILE)
+    metadata: Path | None = path("Sample metadata.", "METADATA", name="--metadata", **REQUIRED_FILE)
     metadata_column: str | None = option(None, "Target; unset: what the columns are.")
     classifier: bool = option(False, "Numbers of the target are codes of classes.")
     group_column: str | None = option(None, "Metadata column of groups (subjects).")
@@ -540,6 +542,7 @@ class AuditConfig(MetadataFormat, OutputConfig):
     time_column: str | None = option(None, "Metadata column of times, shown with each sample.")
     exclude: Path | None = path(EXCLUDED)
     rarefy_depth: PositiveInt | None = option(None, DEPTH_HELP)
+    missing: Missing = option("drop", "Samples without metadata or target: error or drop.")
     seed: Seed = option(0, "Seed of the rarefaction.")
     output: Path | None = option(None, "New folder of tables of columns and samples.")
 
@@ -554,9 +557,9 @@ class AuditConfig(MetadataFormat, OutputConfig):
 
     @property
     def data(self) -> DataConfig:
-        """Options of the inputs; samples without the target are left out."""
+        """Options of the inputs."""
         shared = vars(self).keys() & {item.name for item in dataclasses.fields(DataConfig)}
-        return DataConfig(**{name: getattr(self, name) for name in shared}, missing="drop")
+        return DataConfig(**{name: getattr(self, name) for name in shared})
 
 
 @dataclass(frozen=True, config=STRICT)

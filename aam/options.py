@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import json
 import math
+import shlex
 import sys
 import types
 import typing
@@ -70,7 +71,8 @@ class About:
     name : str
         Name on the command line, if it is not that of the field.
     positional, required : bool
-        Whether the value stands without a name; whether every command with the option needs it.
+        Whether the value may stand without a name, and must if `name` is empty; whether every
+        command with the option needs it.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
     named : callable or None
@@ -116,6 +118,20 @@ def section(default: Any, required: tuple[str, ...] = (), omitted: tuple[str, ..
 def spelled(name: str) -> str:
     """Name of a field on the command line."""
     return "--" + name.replace("_", "-")
+
+
+def command_line(command: str, **options: Any) -> str:
+    """A line for a shell that runs a command of `aam`; options without a value are left out."""
+    words = ["aam", command]
+    for name, value in options.items():
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        texts = [str(each) for each in values if each is not None and not isinstance(each, bool)]
+        if len(texts) == 1 and texts[0].startswith("-"):
+            # It would look like another option.
+            words.append(f"{spelled(name)}={texts[0]}")
+        elif texts or value is True:
+            words += [spelled(name), *texts]
+    return shlex.join(words)
 
 
 # --- sections that every model has ---------------------------------------------------------------
@@ -246,7 +262,7 @@ class Option(NamedTuple):
     def name(self) -> str:
         """Its name on the command line."""
         about = self.about
-        return about.metavar if about.positional else about.name or spelled(self.field.name)
+        return about.name or (about.metavar if about.positional else spelled(self.field.name))
 
     @property
     def annotation(self) -> Any:

@@ -30,7 +30,7 @@ from aam.evaluate.predictions import PredictionTable, is_written, write_predicti
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder, check_replaced_file
 from aam.io.matrices import write_distances, write_lines
-from aam.options import RuntimeConfig, files_read, not_none, to_dict
+from aam.options import RuntimeConfig, command_line, files_read, not_none, to_dict
 from aam.predict.prediction import MOST_UNSEEN, NO_INTERVAL, NO_PREDICTION, predict_samples
 from aam.predict.saved_model import SavedModel, load_models
 from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
@@ -194,6 +194,9 @@ def predict_table(config: PredictConfig) -> None:
     if learned := table.texts("subset").count("train"):
         quality = "the report of the run says how good the model is"
         log.info("%d of them were in training (subset train); %s", learned, quality)
+    truth = {"metadata": "METADATA", "output_dir": "evaluated"}
+    command = command_line("evaluate", predictions=output, **truth)
+    log.info("next, where the truth is known: %s", command)
 
 
 # --- `aam embed` ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from dataclasses import replace
 
 import pandas as pd
@@ -18,7 +17,7 @@ from aam.data.study import MetadataColumns, make_study
 from aam.engine.logger import write_line
 from aam.errors import InputError
 from aam.files.atomic import write_text
-from aam.options import not_none
+from aam.options import command_line, not_none
 from aam.predict.audit import Audit, make_audit
 from aam.report.audit import MOST_ROWS, audit_table, sentences_of, with_advice
 from aam.report.charts import plain_lines
@@ -101,26 +100,32 @@ def audit(
     return with_advice(_audited(config, table, metadata))
 
 
-def train_command(config: AuditConfig, audit: Audit) -> str | None:
-    """The command of `aam train` if a single column may name donors and no groups are given."""
-    if audit.recommended_group is None or audit.target is None:
-        return None
-    words = ["aam", "train", "--table", str(config.table), "--metadata", str(config.metadata)]
-    words += _option("--metadata-column", audit.target)
-    words += ["--classifier"] if config.classifier else []
-    words += ["--decimal", config.decimal] if config.decimal != "." else []
-    words += ["--missing-values", *config.missing_values] if config.missing_values else []
-    words += ["--rarefy-depth", str(config.rarefy_depth)] if config.rarefy_depth else []
-    words += ["--missing", "drop"] if audit.has_gaps else []
-    words += _option("--group-column", audit.recommended_group)
-    words += _option("--study-column", config.study_column) if config.study_column else []
-    words += ["--exclude", str(config.exclude)] if config.exclude else []
-    return shlex.join([*words, "--output-dir", "run"])
-
-
-def _option(name: str, value: str) -> list[str]:
-    """Words of an option; a value that begins with a dash needs an equals sign."""
-    return [f"{name}={value}"] if value.startswith("-") else [name, value]
+def next_lines(config: AuditConfig, audit: Audit) -> list[str]:
+    """The command that comes next, under a line that says whether its groups are recommended."""
+    files = {"table": config.table, "metadata": config.metadata}
+    if audit.target is None:
+        command = command_line("audit", **files, metadata_column="COLUMN")
+        return ["Next, with a target as COLUMN:", f"    {command}"]
+    group, title = config.group_column or audit.recommended_group, "Next:"
+    if audit.recommended_group is not None:
+        group, title = audit.recommended_group, "Recommended:"
+    elif group is None and audit.donors:
+        group, title = "COLUMN", "Next, with the column of donors as COLUMN:"
+    command = command_line(
+        "train",
+        **files,
+        metadata_column=audit.target,
+        classifier=config.classifier,
+        decimal=None if config.decimal == "." else config.decimal,
+        missing_values=config.missing_values,
+        rarefy_depth=config.rarefy_depth,
+        missing="drop" if audit.has_gaps else None,
+        group_column=group,
+        study_column=config.study_column,
+        exclude=config.exclude,
+        output_dir="run",
+    )
+    return [title, f"    {command}"]
 
 
 def audit_study(config: AuditConfig) -> None:
@@ -147,6 +152,5 @@ def audit_study(config: AuditConfig) -> None:
             write_text(folder / COLUMN_TABLE, text)
             write_check(folder, check)
         write_line(f"all columns and samples: {output.folder}")
-    if (command := train_command(config, result)) is not None:
-        write_line("Recommended:")
-        write_line(f"    {command}")
+    for line in next_lines(config, result):
+        write_line(line)

@@ -32,8 +32,9 @@ from aam.engine.run import MODEL, TrainingFolder, open_run
 from aam.engine.signals import interrupts_as_in_python
 from aam.errors import FINISHED, InputError, short, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
+from aam.files.atomic import relative_to_cwd
 from aam.io.metadata import Metadata
-from aam.options import configured, not_none, to_dict
+from aam.options import command_line, configured, not_none, to_dict
 from aam.predict.baselines import DEFAULT_FOLDS, has_strong_baselines, is_quick
 from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
 from aam.predict.description import Notes
@@ -404,8 +405,8 @@ def check_targets(folds: Training) -> None:
         refused += config.targets.kind_problems(len(targets.numeric), len(targets.classes))
         problems |= dict.fromkeys([*refused, *name_problems(targets.specs)])
         sizes = [len(spec.labels) for spec in targets.classes]
-        labels = study.labels.label[study.rows(train_ids)]
         problems |= dict.fromkeys(_equal_weights(config, sizes))
+        labels = study.labels.label[study.rows(train_ids)]
         class_weights(config.targets.class_weights, labels, sizes)
     if problems:
         raise InputError(*problems)
@@ -413,7 +414,6 @@ def check_targets(folds: Training) -> None:
         log.warning("%s", message)
 
 
-def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Split) -> list[str]:
 def _equal_weights(config: FineTuneConfig, sizes: Sequence[int]) -> list[str]:
     """Say that members on counts weigh the two classes of each study the same already."""
     members, weights = config.targets.members, config.targets.class_weights
@@ -424,6 +424,7 @@ def _equal_weights(config: FineTuneConfig, sizes: Sequence[int]) -> list[str]:
     return [f"--class-weights: {reason} {' and '.join(sorted(on_counts))}; leave it out"]
 
 
+def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Split) -> list[str]:
     """Say why ``--best-metric`` cannot choose an epoch: one value has neither AUROC nor R2."""
     metric, rows = folds.config.targets.best_metric, study.rows(split.ids("validation"))
     if metric not in ("auroc", "r2") or not len(rows):
@@ -597,6 +598,11 @@ def _report_on_encoders(
         configuration=to_dict(config),
     )
     write_results(path, data)
+    shown_path = relative_to_cwd(path)
+    labels = {"metadata": "METADATA", "metadata_column": "COLUMN", "output_dir": "RUN"}
+    command = command_line("train", pretrained_encoder=shown_path, table="TABLE", **labels)
+    log.info("report: %s", shown_path / "report.html")
+    log.info("next: %s", command)
 
 
 def pretrain(

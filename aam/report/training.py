@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from aam.config import OF_NETWORK, FineTuneConfig
 from aam.data.splits import fold_column
 from aam.data.study import Study, lost_classes
 from aam.data.targets import left_out_in_words
+from aam.engine.run import MODEL
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation
 from aam.files.atomic import relative_to_cwd
-from aam.options import to_dict
+from aam.options import command_line, to_dict
 from aam.predict.audit import Audit, make_audit
 from aam.predict.blend import in_words, with_property
 from aam.predict.folds import Folds
@@ -53,8 +53,24 @@ class TrainingReport:
         path = self.held_out.path
         write_results(path, self._report_data(self.held_out.judge(), unjudged))
         log.info("report: %s", relative_to_cwd(path / "report.html"))
+        log.info("next: %s", self._predict_command())
         if unjudged:
             log.warning("%s", unjudged)
+
+    def _predict_command(self) -> str:
+        """Return the command that predicts new samples, with names for what only the user has."""
+        config, path = self.prepared.config, self.held_out.path
+        # Where each fold has an encoder of its own, the models of the folds predict together.
+        has_model = (path / MODEL).is_dir()
+        models = [path] if has_model else self.prepared.folders(path).values()
+        return command_line(
+            "predict",
+            model=tuple(map(relative_to_cwd, models)),
+            table="TABLE",
+            sequences=None if config.data.sequences is None else "SEQUENCES",
+            metadata="METADATA" if config.covariates.columns else None,
+            output="predictions.tsv",
+        )
 
     def _report_data(self, targets: tuple[Evaluation, ...], unjudged: str) -> ReportData:
         """Contents of the report of the run and its targets."""
@@ -177,7 +193,6 @@ def _explain_command(config: FineTuneConfig) -> str:
     """Return the command that adds importances to the report, with paths as the run was given
     them.
     """
-    files = {"model": config.runtime.output_dir, "table": config.data.table}
-    files |= {"sequences": config.data.sequences, "metadata": config.data.metadata}
-    options = {f"--{name}": str(path) for name, path in files.items() if path is not None}
-    return shlex.join(["aam", "explain", *(word for pair in options.items() for word in pair)])
+    data = config.data
+    files = {"table": data.table, "sequences": data.sequences, "metadata": data.metadata}
+    return command_line("explain", model=config.runtime.output_dir, **files)

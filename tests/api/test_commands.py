@@ -27,7 +27,7 @@ def test_a_command_runs_with_its_options_by_keyword(simulate_study, tmp_path):
         ("train", {"epochs": "3"}, "'epochs' is '3': Input should be a valid integer"),
         ("unifrac", {"table": "no.biom"}, "--table: no.biom: no such file or folder"),
         ("unifrac", {}, "--tree: not given, and it is required"),
-        ("audit", {"metadata_column": "ph"}, "METADATA: not given, and it is required"),
+        ("audit", {"metadata_column": "ph"}, "--metadata: not given, and it is required"),
     ],
 )
 def test_wrong_commands_and_options_are_named(command, options, message):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.audit import _audited, train_command
+from aam.api.audit import _audited, next_lines
 from aam.config import AuditConfig
 from aam.predict.leaks import share_decided
 from aam.report.audit import audit_table, sentences_of, warnings_of, with_advice
@@ -99,7 +99,9 @@ def test_subjects_of_one_class_each_are_donors_and_no_copies(name):
     assert (row["remark"], row["decides"]) == ("donors", 1)
     assert row["random"] > 0.9 > 0.75 > row["split"]
     assert audit.recommended_group == name
-    assert "--group-column" in train_command(config, audit)
+    title, command = next_lines(config, audit)
+    assert title == "Recommended:"
+    assert "--group-column" in command
     assert name in [row[0] for row in audit_table(audit).rows]
 
 
@@ -109,7 +111,9 @@ def test_donors_are_shown_whatever_groups_are_given(groups):
     metadata["visit"] = (np.arange(SAMPLES) // DONORS).astype(str)
     config, audit = audit_of(table, metadata, "status", group_column=groups)
     assert audit.donors == ("host",)
-    assert train_command(config, audit) is None, "the user has given groups"
+    title, command = next_lines(config, audit)
+    assert title == "Next:", "the user has given groups"
+    assert f"--group-column {groups} " in command
     (text,) = [text for text in sentences_of(audit) if "in one fold" in text]
     assert ("Is host what must stay together?" in text) == (groups == "visit")
 
@@ -131,7 +135,9 @@ def test_several_candidates_are_listed_and_none_is_recommended():
     metadata["room"] = [f"r{number}" for number in room]
     config, audit = audit_of(pd.DataFrame(counts, table.index, table.columns), metadata, "status")
     assert set(audit.donors) == {"host", "room"}
-    assert train_command(config, audit) is None
+    title, command = next_lines(config, audit)
+    assert title == "Next, with the column of donors as COLUMN:"
+    assert "--group-column COLUMN " in command
     (text,) = [text for text in sentences_of(audit) if text.startswith("Several")]
     assert text.endswith("Choose --group-column.")
 
@@ -142,7 +148,7 @@ def test_a_column_that_gives_the_target_away_is_never_recommended():
     metadata["bmi"] = rng.normal(20, 2, SAMPLES) + 8 * case
     config, audit = audit_of(table, metadata, "status")
     assert audit.frame.set_index("column").loc["bmi", "remark"] == "gives away"
-    assert "bmi" not in train_command(config, audit)
+    assert "bmi" not in " ".join(next_lines(config, audit))
     assert "bmi alone predicts status" in " ".join(sentences_of(audit))
 
 
@@ -152,7 +158,7 @@ def test_subjects_that_two_studies_number_anew_are_donors_within_them():
     metadata["host"] = (DONOR % (DONORS // 2)).astype(str)
     config, audit = audit_of(table, metadata, "ph", study_column="study")
     assert audit.recommended_group == "host"
-    assert "--study-column study" in train_command(config, audit)
+    assert "--study-column study" in next_lines(config, audit)[1]
     assert "(20 values of host, divided by study)" in " ".join(sentences_of(audit))
 
 
