@@ -567,6 +567,7 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
     """Check this machine. Exit status 1 if something is wrong."""
 
     output: Path | None = option(None, "JSON of the findings; an earlier one is replaced.")
+    attention: bool = option(False, "Check of the attention kernels alone, in seconds.")
     ranks: bool = option(False, "Check of the processes that srun or torchrun started.")
     baseline: Path | None = path("Earlier JSON to compare with.")
 

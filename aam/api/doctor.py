@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -26,6 +26,7 @@ from aam.device.platform import (
     Facts,
     Platform,
     choose_device,
+    device_name,
     platform_of,
     prepare_device,
     read_facts,
@@ -34,7 +35,7 @@ from aam.device.precision import resolve_precision
 from aam.engine.logger import flatten
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.output_folder import check_output_file, check_replaced_file
-from aam.options import RunConfig, RuntimeConfig, files_read
+from aam.options import RunConfig, RuntimeConfig, command_line, files_read
 from aam.training.decisions import make_steps, probe_run
 
 log = logging.getLogger("aam")
@@ -142,6 +143,17 @@ def judge_attention(results: Checks, timed: bool) -> Facts:
         return {"results": results, "chosen": {}}
 
 
+def measure_attention(device: torch.device, dtypes: Sequence[torch.dtype]) -> Facts:
+    """Return the checks of all back ends, made now, and which are wrong or chosen."""
+    checks = check_backends(device, dtypes, ModelConfig().attention_shapes, refresh=True)
+    return judge_attention(checks, device.type == "cuda")
+
+
+def _precisions(runtime: RuntimeConfig, device: torch.device) -> tuple[torch.dtype, ...]:
+    """The number formats in which a network computes on a device."""
+    return tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
+
+
 @contextlib.contextmanager
 def simulated_training(device: str, threads: int | None) -> Iterator[PretrainConfig]:
     """Give the options of a pretraining on a simulated study, which lasts as long as the
@@ -182,26 +194,28 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         name = "cpu"
     runtime = RuntimeConfig(device=name, threads=config.threads)
     device = prepare_device(runtime)
-    facts, model = read_facts(device), ModelConfig()
-    dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
+    facts, dtypes = read_facts(device), _precisions(runtime, device)
     names = {dtype: str(dtype).replace("torch.", "product, ") for dtype in dtypes}
     rates = {names[dtype]: measure.product_rate(device, 3, dtype) for dtype in dtypes}
-    log.info("doctor: attention")
-    checks = check_backends(device, dtypes, model.attention_shapes, refresh=True)
+    log.info("doctor: attention kernels, a few seconds for each")
+    attention = measure_attention(device, dtypes)
     with simulated_training(name, config.threads) as training:
-        log.info("doctor: a few training steps on a simulated study")
+        log.info("doctor: %d training steps on a simulated study, up to a minute", STEPS)
         trained = short_training(training)
-        log.info("doctor: workers, graphs and compilers, up to ten minutes for each")
-        compiled = dataclasses.replace(training.runtime, compile_model=True)
-        probed = probe_run(dataclasses.replace(training, runtime=compiled), None, device)
+        # On a CPU a compiler takes minutes, and a run that asks for it tries it anyway.
+        on_gpu = device.type == "cuda"
+        if on_gpu:
+            log.info("doctor: workers, graphs and compilers, up to ten minutes for each")
+        asked = dataclasses.replace(training.runtime, compile_model=on_gpu)
+        probed = probe_run(dataclasses.replace(training, runtime=asked), None, device)
     return facts, {
         "first_tensor": failure,
         "numa": environment.numa_nodes(),
         "devices": torch.cuda.device_count(),
         "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
-        "attention": judge_attention(checks, device.type == "cuda"),
+        "attention": attention,
         "rates": rates,
-        "compile": probed.pop("compile"),
+        "compile": probed.pop("compile", {}),
         "probe": probed,
         "training": trained,
     }
@@ -227,8 +241,24 @@ def _examine_ranks(config: DoctorConfig) -> Facts | None:
             return {"format": REPORT_FORMAT, **measured}
 
 
+def _examine_attention(config: DoctorConfig) -> Facts:
+    """Check the attention kernels alone, and print the verdict and a line for each."""
+    runtime = RuntimeConfig(device=config.device, threads=config.threads)
+    device = prepare_device(runtime)
+    attention = measure_attention(device, _precisions(runtime, device))
+    findings = [*_wrong_attention(**attention)]
+    verdict = f"{len(findings)} wrong" if findings else "nothing is wrong"
+    print(f"attention on {device_name(device)}: {verdict}")
+    for finding in findings:
+        print(f"{finding.level}: {finding.what}\n    {finding.mend}")
+    print("\n".join(_attention_lines(attention)))
+    status = FAILED if findings else FINISHED
+    release = {"format": REPORT_FORMAT, "aam": aam.__version__}
+    return {**release, "attention": attention, "status": status}
+
+
 def _examine_machine(config: DoctorConfig) -> Facts:
-    """Examine this machine and print the report on one screen."""
+    """Examine this machine and print the report on one screen, the verdict first."""
     facts, measured = examine(config)
     platform = platform_of(facts)
     findings = [*collect_findings(platform, facts, measured)]
@@ -244,17 +274,15 @@ def _examine_machine(config: DoctorConfig) -> Facts:
         "findings": [finding._asdict() for finding in findings],
         "status": FAILED if wrong else FINISHED,
     }
-    print(f"aam doctor: {platform.name}")
-    print("\n".join(_report_lines(report)))
+    print(f"aam doctor: {platform.name}: {'something' if wrong else 'nothing'} is wrong")
     for finding in findings:
         print(f"{finding.level}: {finding.what}\n    {finding.mend}")
-    if not wrong:
-        print("Nothing is wrong.")
+    print("\n".join(_report_lines(report)))
     return report
 
 
 def _report_lines(report: Facts) -> Iterator[str]:
-    """A line for each fact of a machine, and for each back end of attention."""
+    """A line for each fact of a machine."""
     speed = report["training"]["samples_per_s"]
     facts = {
         **report["platform"],
@@ -264,18 +292,23 @@ def _report_lines(report: Facts) -> Iterator[str]:
         **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
         **report["environment"],
         "container": report["container"]["path"],
-        "compile": report["compile"]["backend"],
+        "compile": report["compile"].get("backend"),
         **{name: outcome["reason"] for name, outcome in report["probe"].items()},
         "training": f"{speed:.3g} samples/s, a short run",
     }
     for name, value in flatten(facts).items():
         if value not in (None, []):
             yield f"{name:<26} {value}"
-    for kind, results in report["attention"]["results"].items():
+    yield from _attention_lines(report["attention"])
+
+
+def _attention_lines(attention: Facts) -> Iterator[str]:
+    """A line for each back end of attention."""
+    for kind, results in attention["results"].items():
         for name, result in results.items():
             words = "refused"
             if "refused" not in result:
-                taken = ", taken" if name == report["attention"]["chosen"].get(kind) else ""
+                taken = ", taken" if name == attention["chosen"].get(kind) else ""
                 errors = f"error {result['forward']:.2g}, backward {result['backward']:.2g}"
                 # A CPU is not timed.
                 speed = f", {1e3 * result['seconds']:.3g} ms" if result["seconds"] else ""
@@ -296,8 +329,14 @@ def doctor(config: DoctorConfig) -> int:
     if output is not None:
         check_output_file(output, True, files_read(config).values())
         check_replaced_file(output, "doctor", is_report)
-    report = _examine_ranks(config) if config.ranks else _examine_machine(config)
+    part = _examine_attention if config.attention else _examine_machine
+    report = _examine_ranks(config) if config.ranks else part(config)
     if report is None:
         return FINISHED
     write_report(report, baseline, output)
-    return int(report.get("status", FINISHED))
+    status = int(report.get("status", FINISHED))
+    files = {"table": "TABLE", "metadata": "METADATA"}
+    command = command_line("audit", **files, metadata_column="COLUMN")
+    again = "mend what is called wrong, then run aam doctor again"
+    print(f"Next: {again if status else command}", flush=True)
+    return status

@@ -1,4 +1,4 @@
-"""The old name of `aam doctor`: ``python -m aam.tools.rocm_attention_diagnostic``.
+"""The old name of `aam doctor --attention`: ``python -m aam.tools.rocm_attention_diagnostic``.
 
 What is judged stands in `device/attention.py`.
 """
@@ -10,4 +10,4 @@ import sys
 from aam.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(["doctor", *sys.argv[1:]]))
+    sys.exit(main(["doctor", "--attention", *sys.argv[1:]]))

@@ -81,7 +81,24 @@ def test_this_machine(tmp_path, capsys):
     stdout = capsys.readouterr().out
     assert re.search(r"attention float32, masked +mem_efficient +refused", stdout)
     assert re.search(r"memory +[\d.]+ GB", stdout)
-    assert "Nothing is wrong." in stdout
+    assert stdout.splitlines()[0].endswith(": nothing is wrong")
+    assert stdout.splitlines()[-1].startswith("Next: aam audit --table TABLE")
+
+
+def test_attention_alone_is_judged_first_and_last(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
+    assert main([*DOCTOR, "--attention"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch("attention on .+: nothing is wrong", lines[0])
+    assert all(line.startswith("attention float32, ") for line in lines[1:-1])
+    break_flash(monkeypatch)
+    path = tmp_path / "attention.json"
+    assert main([*DOCTOR, "--attention", "--output", str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(": 2 wrong")
+    assert lines[1].startswith("wrong: attention flash, float32, masked: off by")
+    assert lines[-1] == "Next: mend what is called wrong, then run aam doctor again"
+    assert json.loads(path.read_text())["attention"]["chosen"]["float32, masked"] == "math"
 
 
 def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(
@@ -112,7 +129,7 @@ def test_the_old_name_of_the_doctor(plain_python):
     printed = plain_python("""
 import runpy, sys
 import aam.api.doctor
-aam.api.doctor.examine = lambda config: sys.exit(7)
+aam.api.doctor.check_backends = lambda *kinds, refresh: sys.exit(7)
 sys.argv = ["x"]
 try:
     runpy.run_module("aam.tools.rocm_attention_diagnostic", run_name="__main__")
