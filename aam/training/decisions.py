@@ -256,6 +256,10 @@ COMPILERS = ("inductor", "aot_eager")
 
 EAGER = "eager"
 
+# Seconds that inductor takes on a CPU core, and the largest share of a step that it may save there:
+# 99 s were measured, and steps of 0.29 s instead of 0.28 s (docs/adr/011-constant-shapes.md).
+COMPILER_SECONDS, COMPILED_SAVING = 100.0, 0.05
+
 # Options that change no step of a run, by section.
 NO_MATTER = {
     "runtime": {
@@ -351,6 +355,11 @@ def _probe_compilers(
     config: NetworkOptions, study: Study | None, device: torch.device, captured: bool, world: World
 ) -> Facts:
     tried: dict[str, str] = {}
+    if study is not None and device.type == "cpu":
+        loss = world.broadcast(_loss_by_compiling(config, study, device) if world.is_main else "")
+        if loss:
+            log.info("--compile-model: %s; steps stay eager", loss)
+            return {"backend": EAGER, "tried": tried}
     for compiler in COMPILERS:
         options = {"compiler": compiler, "captured": captured}
         outcome = verdict(
@@ -360,6 +369,22 @@ def _probe_compilers(
         if outcome.ok:
             return {"backend": compiler, "tried": tried}
     return {"backend": EAGER, "tried": tried}
+
+
+def _loss_by_compiling(config: NetworkOptions, study: Study, device: torch.device) -> str:
+    """Say that a compiler takes longer on a CPU than it can save in the planned steps, by the time
+    of an eager step; empty where it may save more.
+    """
+    with torch.random.fork_rng(devices=[]):
+        steps = steps_of(config, study, device, int(isinstance(config, FineTuneConfig)))
+        taken, _ = steps.take(2, 0)
+    planned = config.train.epochs * len(steps.loader.order(0))
+    saved = COMPILED_SAVING * taken[-1] * planned
+    if saved >= COMPILER_SECONDS:
+        return ""
+    least = math.ceil(COMPILER_SECONDS / COMPILED_SAVING / taken[-1])
+    cost = f"a compiler takes about {COMPILER_SECONDS:.0f} s, which {least} steps win back"
+    return f"{cost} at the earliest, and {planned} are planned"
 
 
 def _are_verdicts(values: Facts) -> bool:
