@@ -51,8 +51,9 @@ INTERVAL = {"color": SOFT, "opacity": 0.18, "orient": "horizontal"}
 
 DASHED = {"color": SOFT, "strokeWidth": 1.2, "strokeDash": [5, 4]}
 
-# Height of an interval below its name and value; the longest name that a line has room for.
-ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 43, 12, 47
+# Height of an interval below its name and value, which stand closer to it than to the next name;
+# the longest name that a line has room for.
+ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 52, 12, 47
 
 # A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
 Chart = Any
@@ -322,8 +323,8 @@ def interval_chart(
         return chart.transform_filter(f"isValid(datum.{field})")
 
     axis = x_axis(title).axis(grid=False)  # lines would cross the numbers
-    label = chart.mark_text(align="left", x=0, yOffset=-14, fontSize=NAME_SIZE)
-    value = chart.mark_text(align="right", x="width", yOffset=-1, color=SOFT)
+    label = chart.mark_text(align="left", x=0, yOffset=-18, fontSize=NAME_SIZE, limit=CHART_WIDTH)
+    value = chart.mark_text(align="left", x=0, yOffset=-4, color=SOFT, fontSize=NAME_SIZE)
     tick = known("line").mark_tick(color=INK, thickness=1.2, size=13, yOffset=11)
     rule = known("low").mark_rule(strokeWidth=2, yOffset=11, y2Offset=11)
     point = known("x").mark_point(opacity=1, yOffset=11)
