@@ -15,7 +15,7 @@ import types
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -372,12 +372,6 @@ def files_read(config: Any) -> dict[str, Path]:
     return files
 
 
-def keyword_options(config: Any) -> dict[str, Any]:
-    """Defaults of the options of a command that are parameters in Python, by name."""
-    entries = [entry for entry in options_of(config) if entry.about.of not in ("command", "run")]
-    return {entry.field.name: entry.value for entry in entries}
-
-
 # --- saving and reading --------------------------------------------------------------------------
 
 
@@ -453,10 +447,7 @@ def _number_text(value: Any) -> Any:
     """The text of a number, of a whole one without a point; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         return value
-    if isinstance(value, Integral):
-        return str(value)
-    number = float(value)
-    return f"{number:.0f}" if number.is_integer() else str(number)
+    return str(int(value) if float(value).is_integer() else float(value))
 
 
 def _near_choices(errors: Iterable[Any], choices: Sequence[str]) -> list[str]:

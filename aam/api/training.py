@@ -48,7 +48,7 @@ from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures import loss_figures, read_epochs
 from aam.report.files import write_results
 from aam.report.page import ReportData
-from aam.report.training import TrainingReport
+from aam.report.training import write_report
 from aam.training.decisions import decide
 from aam.training.losses import class_weights
 from aam.training.pretrain import fit_encoder
@@ -96,7 +96,7 @@ def run_training(config: FineTuneConfig, report: bool = True) -> int:
             held_out = HeldOut(folds, run.path)
             for path, split in splits.items():
                 held_out.add(split, load_model(path / MODEL, folds.device))
-            TrainingReport(held_out, warnings).write(_unjudged(folds))
+            write_report(held_out, warnings, _unjudged(folds))
     return FINISHED
 
 

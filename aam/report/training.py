@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,105 +31,98 @@ log = logging.getLogger("aam")
 TRANSDUCTIVE = ("Pretraining saw the held-out samples, though not their labels.",)
 
 
-@dataclass
-class TrainingReport:
-    """Report of a run on its held-out predictions; `warnings` are what readers must know of the
-    data.
+def write_report(held_out: HeldOut, warnings: Sequence[str], unjudged: str = "") -> None:
+    """Write predictions.tsv, report.html, figures/ and metrics.json; `warnings` are
+    what readers must know of the data; `unjudged` says why no sample is held out.
     """
+    path = held_out.path
+    write_results(path, _report_data(held_out, warnings, unjudged))
+    log.info("report: %s", relative_to_cwd(path / "report.html"))
+    log.info("next: %s", _predict_command(held_out))
+    if unjudged:
+        log.warning("%s", unjudged)
 
-    held_out: HeldOut
-    warnings: list[str]
 
-    @property
-    def prepared(self) -> Folds[FineTuneConfig]:
-        """The folds of the run."""
-        return self.held_out.folds
+def _predict_command(held_out: HeldOut) -> str:
+    """Return the command that predicts new samples, with names for what only the user has."""
+    folds, path = held_out.folds, held_out.path
+    # Where each fold has an encoder of its own, the models of the folds predict together.
+    has_model = (path / MODEL).is_dir()
+    models = [path] if has_model else folds.folders(path).values()
+    return command_line(
+        "predict",
+        model=tuple(map(relative_to_cwd, models)),
+        table="TABLE",
+        sequences=None if folds.config.data.sequences is None else "SEQUENCES",
+        metadata="METADATA" if folds.config.covariates.columns else None,
+        output="predictions.tsv",
+    )
 
-    def write(self, unjudged: str = "") -> None:
-        """Write predictions.tsv, report.html, figures/ and metrics.json; `unjudged` says why no
-        sample is held out.
-        """
-        path = self.held_out.path
-        write_results(path, self._report_data(self.held_out.judge(), unjudged))
-        log.info("report: %s", relative_to_cwd(path / "report.html"))
-        log.info("next: %s", self._predict_command())
-        if unjudged:
-            log.warning("%s", unjudged)
 
-    def _predict_command(self) -> str:
-        """Return the command that predicts new samples, with names for what only the user has."""
-        config, path = self.prepared.config, self.held_out.path
-        # Where each fold has an encoder of its own, the models of the folds predict together.
-        has_model = (path / MODEL).is_dir()
-        models = [path] if has_model else self.prepared.folders(path).values()
-        return command_line(
-            "predict",
-            model=tuple(map(relative_to_cwd, models)),
-            table="TABLE",
-            sequences=None if config.data.sequences is None else "SEQUENCES",
-            metadata="METADATA" if config.covariates.columns else None,
-            output="predictions.tsv",
-        )
+def _report_data(held_out: HeldOut, warnings: Sequence[str], unjudged: str) -> ReportData:
+    """Contents of the report of the run and its targets."""
+    folds, targets = held_out.folds, held_out.judge()
+    config, study = folds.config, folds.study
+    names = [result.names.target for result in targets]
+    folders = folds.folders(held_out.path).items()
+    task = {"command": "train"}
+    task["targets"] = ", ".join(config.targets.metadata_column) or "none"
+    if targets:
+        task["models that predict together"] = in_words(held_out.members)
+    if epochs := held_out.best_epochs:
+        task["chosen epochs of the network"] = ", ".join(map(str, epochs))
+    if sentences := held_out.networks:
+        task["network"] = "; ".join(sentences)
+    return ReportData(
+        title="aam train",
+        task=task,
+        data=folds.inputs_by_name,
+        split=folds.sizes_by_name,
+        targets=targets,
+        curves=tuple(loss_figures({name: read_epochs(folder) for name, folder in folders})),
+        around=surroundings(study.table, [result.predictions for result in targets]),
+        audits=_audits(folds, names),
+        learning_curves=_learning_curves(folds, names if config.targets.learning_curve else []),
+        dropped=dropped_by_class(study, targets),
+        warnings=(
+            *(TRANSDUCTIVE if held_out.is_transductive else ()),
+            *warnings,
+            *_left_out(study, targets),
+        ),
+        explain_command=_explain_command(config) if targets else "",
+        configuration=_with_effect(config),
+        unjudged=unjudged,
+    )
 
-    def _report_data(self, targets: tuple[Evaluation, ...], unjudged: str) -> ReportData:
-        """Contents of the report of the run and its targets."""
-        prepared, config, study = self.prepared, self.prepared.config, self.prepared.study
-        names = [result.names.target for result in targets]
-        folders = prepared.folders(self.held_out.path).items()
-        task = {"command": "train"}
-        task["targets"] = ", ".join(config.targets.metadata_column) or "none"
-        if targets:
-            task["models that predict together"] = in_words(self.held_out.members)
-        if epochs := self.held_out.best_epochs:
-            task["chosen epochs of the network"] = ", ".join(map(str, epochs))
-        if sentences := self.held_out.networks:
-            task["network"] = "; ".join(sentences)
-        return ReportData(
-            title="aam train",
-            task=task,
-            data=prepared.inputs_by_name,
-            split=prepared.sizes_by_name,
-            targets=targets,
-            curves=tuple(loss_figures({name: read_epochs(folder) for name, folder in folders})),
-            around=surroundings(study.table, [result.predictions for result in targets]),
-            audits=self._audits(names),
-            learning_curves=self._learning_curves(names if config.targets.learning_curve else []),
-            dropped=dropped_by_class(study, targets),
-            warnings=(
-                *(TRANSDUCTIVE if self.held_out.is_transductive else ()),
-                *self.warnings,
-                *_left_out(study, targets),
-            ),
-            explain_command=_explain_command(config) if targets else "",
-            configuration=_with_effect(config),
-            unjudged=unjudged,
-        )
 
-    def _audits(self, targets: Sequence[str]) -> dict[str, Audit]:
-        """The audit of each target."""
-        data, classifier = self.prepared.config.data, self.prepared.config.targets.classifier
-        folds, study = fold_column(data) if data.cv else None, self.prepared.study
-        audited = partial(make_audit, classifier=classifier, group_column=data.group_column)
-        audits = dict[str, Audit]()
-        for name in targets:
-            ids, class_of = study.table.sample_ids, study.classes.get(name)
-            if class_of is not None:
-                ids = tuple(x for x in ids if class_of[x] is not None)
-            audits[name] = audited(study.at(ids), target=name, fold_column=folds)
-        return audits
+def _audits(folds: Folds[FineTuneConfig], targets: Sequence[str]) -> dict[str, Audit]:
+    """The audit of each target."""
+    data, classifier, study = folds.config.data, folds.config.targets.classifier, folds.study
+    column = fold_column(data) if data.cv else None
+    audited = partial(make_audit, classifier=classifier, group_column=data.group_column)
+    audits = dict[str, Audit]()
+    for name in targets:
+        ids, class_of = study.table.sample_ids, study.classes.get(name)
+        if class_of is not None:
+            ids = tuple(x for x in ids if class_of[x] is not None)
+        audits[name] = audited(study.at(ids), target=name, fold_column=column)
+    return audits
 
-    def _learning_curves(self, targets: Sequence[str]) -> dict[str, LearningCurve]:
-        """The learning curves of the targets, if they are asked for."""
-        result = dict[str, LearningCurve]()
-        group = self.prepared.config.data.group_column or "sample"
-        for name, curve in learning_curves(self.prepared, targets).items():
-            if curve is None:
-                log.warning("warning: --learning-curve: %s: too few groups to draw shares", name)
-                continue
-            result[name] = curve
-            for sentence in curve.sentences(group):
-                log.info("%s: %s", name, sentence)
-        return result
+
+def _learning_curves(
+    folds: Folds[FineTuneConfig], targets: Sequence[str]
+) -> dict[str, LearningCurve]:
+    """The learning curves of the targets, if they are asked for."""
+    result = dict[str, LearningCurve]()
+    group = folds.config.data.group_column or "sample"
+    for name, curve in learning_curves(folds, targets).items():
+        if curve is None:
+            log.warning("warning: --learning-curve: %s: too few groups to draw shares", name)
+            continue
+        result[name] = curve
+        for sentence in curve.sentences(group):
+            log.info("%s: %s", name, sentence)
+    return result
 
 
 def _with_effect(config: FineTuneConfig) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from aam.cli import main
 from aam.config import DataConfig, FineTuneConfig
 from aam.data.inputs import is_numeric
 from aam.errors import InputError
-from aam.options import keyword_options
+from aam.options import options_of
 from tests.refusals import refusal
 
 
@@ -515,7 +515,8 @@ def outputs(estimator, reads: pd.DataFrame) -> np.ndarray:
 def test_the_signature_names_types_and_defaults_of_the_options(kind):
     """A new option of `aam train` is added to `Parameters` too."""
     default = FineTuneConfig(data=DataConfig(test_size=0.0))
-    options = keyword_options(default)
+    entries = [each for each in options_of(default) if each.about.of not in ("command", "run")]
+    options = {each.field.name: each.value for each in entries}
     parameters = inspect.signature(kind).parameters
     left_out = {"output_dir", "overwrite"}
     assert {name: each.default for name, each in parameters.items()} == {

@@ -296,13 +296,12 @@ def test_a_study_without_a_leak_raises_no_alarm(target, draws):
     assert quiet >= 0.93 * draws
 
 
-def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
+def test_the_report_of_a_training_holds_studies_out_as_its_folds_do():
     from aam.api.training import load_folds
     from aam.config import FineTuneConfig
     from aam.data.inputs import Inputs, metadata_from, table_from
     from aam.options import IN_MEMORY, configured
-    from aam.predict.held_out import HeldOut
-    from aam.report.training import TrainingReport
+    from aam.report.training import _audits
 
     table, metadata, rng = study(5)
     metadata["site"] = np.where(DONOR < DONORS // 2, "east", "west")
@@ -313,8 +312,7 @@ def test_the_report_of_a_training_holds_studies_out_as_its_folds_do(tmp_path):
     options |= {"study_column": "site", "group_column": "host", "rarefy_depth": 500}
     config = configured(FineTuneConfig(), options, "train")
     inputs = Inputs((table_from(table, need_sequences=False),), metadata=metadata_from(metadata))
-    report = TrainingReport(HeldOut(load_folds(config, inputs=inputs), tmp_path), [])
-    (found,) = report._audits(["status"]).values()
+    (found,) = _audits(load_folds(config, inputs=inputs), ["status"]).values()
     scores = found.frame.set_index("column").loc["site"]
     assert scores["random"] > 0.8
     assert scores["split"] < 0.5
