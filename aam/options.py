@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import importlib.util
 import json
 import math
 import shlex
@@ -207,13 +206,6 @@ class RunConfig(RuntimeConfig):
     dry_run: bool = option(False, "Check of inputs and a summary, without output.", **COMMAND)
     resume_from: str | None = option(None, RESUMED, **COMMAND)
     checkpoint_minutes: NonNegativeFloat = option(10.0, "Minutes between checkpoints.", **PER_RUN)
-    track: Literal["mlflow", "wandb"] | None = option(None, "Second log of the metrics.", **PER_RUN)
-
-    def problems(self) -> Iterator[str]:
-        """Name the library of ``--track`` if it is not installed."""
-        if self.track is not None and importlib.util.find_spec(self.track) is None:
-            remedy = f"pip install 'attention-all-microbes[{self.track}]'"
-            yield f"--track {self.track}: the library is not installed: {remedy}"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -1,4 +1,4 @@
-"""The records of a run: metrics.jsonl, TensorBoard, trackers of experiments; and the terminal.
+"""The records of a run: metrics.jsonl, TensorBoard; and the terminal.
 
 A person at a terminal sees lines wrapped between words and a bar below them. Where ``TERM`` is
 ``dumb`` or ``NO_COLOR`` is set there is no bar; where standard error is a file or a pipe each
@@ -16,11 +16,10 @@ import platform
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from aam.errors import import_extra
 from aam.files.atomic import write_text
 
 if TYPE_CHECKING:
@@ -48,9 +47,6 @@ PROGRESS_METRICS += ("val_perplexity", "samples_per_s")
 
 # Below this number of columns a bar shows neither rate nor remaining time.
 NARROW = 70
-
-# How many parameters MLflow takes at once, and how long one may be.
-MLFLOW_BATCH, MLFLOW_LENGTH = 100, 6000
 
 
 def flatten(value: Any, name: str = "") -> Record:
@@ -195,7 +191,7 @@ class EventFile:
             self._write({"step": step, "summary": Summary(value=values)})
 
 
-# --- trackers of experiments --------------------------------------------------------------------
+# --- the records of a run -----------------------------------------------------------------------
 
 
 def metrics_of(record: Record) -> dict[str, float]:
@@ -204,105 +200,6 @@ def metrics_of(record: Record) -> dict[str, float]:
     """
     numbers = {n: value for n, value in record.items() if isinstance(value, (int, float))}
     return {f"{record['event']}/{n}": float(value) for n, value in numbers.items() if n != "step"}
-
-
-class MlflowTracker:
-    """A run of MLflow, in the store that ``MLFLOW_TRACKING_URI`` names; unset: ``mlruns`` in the
-    folder of the run.
-    """
-
-    def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
-        mlflow: Any = import_extra("mlflow", "mlflow", "--track mlflow")
-        self.entities = mlflow.entities
-        where = os.environ.get("MLFLOW_TRACKING_URI")
-        if not where:
-            # MLflow 3 prefers a database to plain files, which need no other library and no server.
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-            where = (folder / "mlruns").resolve().as_uri()
-        self.client = mlflow.MlflowClient(where)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "aam")
-        experiment = self.client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else self.client.create_experiment(name)
-        self.run = self.client.create_run(number, run_name=title).info.run_id
-        kind, length = mlflow.entities.Param, MLFLOW_LENGTH
-        rows = [kind(name, str(value)[:length]) for name, value in options.items()]
-        for start in range(0, len(rows), MLFLOW_BATCH):
-            self.client.log_batch(self.run, params=rows[start : start + MLFLOW_BATCH])
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Store the metrics of a step."""
-        kind, now = self.entities.Metric, int(time.time() * 1000)
-        rows = [kind(name, value, now, step) for name, value in metrics.items()]
-        self.client.log_batch(self.run, metrics=rows)
-
-    def close(self, failed: bool) -> None:
-        """End the run."""
-        self.client.set_terminated(self.run, "FAILED" if failed else "FINISHED")
-
-
-class WandbTracker:
-    """A run of Weights & Biases below the folder of the run: offline unless ``WANDB_MODE`` says
-    otherwise.
-    """
-
-    def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
-        wandb: Any = import_extra("wandb", "wandb", "--track wandb")
-        settings = {"silent": True, "console": "off", "x_disable_stats": True, "save_code": False}
-        self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "aam"),
-            name=title,
-            dir=str(folder),
-            config=dict(options),
-            mode=os.environ.get("WANDB_MODE", "offline"),
-            reinit="create_new",
-            settings=wandb.Settings(**settings),
-        )
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Store the metrics of a step; those of an epoch with those of its last step."""
-        self.run.log({**metrics, "step": step})
-
-    def close(self, failed: bool) -> None:
-        """End the run."""
-        self.run.finish(exit_code=1 if failed else 0)
-
-
-# Each takes the folder and title of a run and its options, and has `log` and `close`.
-TRACKERS: dict[str, type[Any]] = {"mlflow": MlflowTracker, "wandb": WandbTracker}
-
-
-class Tracking:
-    """A tracker that ends with a warning, and not with the run, where it fails.
-
-    A resumed run is a new one in the tracker, with the records before the checkpoint given again,
-    so that it holds what metrics.jsonl holds.
-    """
-
-    def __init__(self, name: str, folder: Path, title: str, options: Record, text: str) -> None:
-        self.name = name
-        self.tracker = TRACKERS[name](folder, title, flatten(options))
-        for line in text.splitlines():
-            self.record(json.loads(line))
-
-    def record(self, record: Record) -> None:
-        """Give the numbers of one record of metrics.jsonl."""
-        self._attempt(lambda: self.tracker.log(metrics_of(record), record["step"]))
-
-    def close(self, failed: bool) -> None:
-        """End the run in the tracker."""
-        self._attempt(lambda: self.tracker.close(failed))
-
-    def _attempt(self, call: Callable[[], None]) -> None:
-        """Go on without the tracker where it raises: a server that is away must not end a run."""
-        try:
-            if self.tracker is not None:
-                call()
-        except Exception as error:  # noqa: BLE001
-            log.warning("--track %s: %s; training continues without it", self.name, error)
-            self.tracker = None
-
-
-# --- the records of a run -----------------------------------------------------------------------
 
 
 class RunLogger:
@@ -321,10 +218,6 @@ class RunLogger:
         Length of the run.
     state : State, optional
         State of the run when it was interrupted, with the clock and the records until then.
-    track : str, optional
-        Name of the tracker that gets the records too.
-    options : Record, optional
-        Options of the run, for the tracker.
     units : mapping of str to str, optional
         Units of metrics, by name, for the terminal.
     """
@@ -336,8 +229,6 @@ class RunLogger:
         steps: int,
         epochs: int,
         state: State | None = None,
-        track: str | None = None,
-        options: Record | None = None,
         units: Mapping[str, str] | None = None,
     ) -> None:
         before: Record = {"seconds": 0.0, "step": 0} if state is None else state.facts["logger"]
@@ -345,7 +236,6 @@ class RunLogger:
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self.title, self.epochs = folder / METRICS, title, epochs
         self.units = units or {}
-        self.tracking = Tracking(track, folder, title, options or {}, text) if track else None
         self.steps, self.started = before["step"], time.perf_counter() - before["seconds"]
         self.lines, self.failed = text.splitlines(keepends=True), False
         self._write("", rewrite=True)
@@ -357,14 +247,12 @@ class RunLogger:
         self.progress.update(self.steps)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.progress.__exit__()
         if self.failed:
             self._write("")
         if self.board.file is not None:
             self.board.file.close()
-        if self.tracking is not None:
-            self.tracking.close(failed=kind is not None)
 
     def state(self) -> Record:
         """State of the clock and the step for a checkpoint; `text` holds the records."""
@@ -387,8 +275,6 @@ class RunLogger:
         seconds = round(time.perf_counter() - self.started, 3)
         record = {**record, "step": self.steps, "seconds": seconds}
         self._write(json.dumps(record) + "\n")
-        if self.tracking is not None:
-            self.tracking.record(record)
         self.board.add(metrics_of(record), self.steps)
         if record["event"] == "epoch":
             self._show(record)

@@ -375,8 +375,6 @@ def fit(task: Task, options: TrainingOptions, folder: TrainingFolder) -> Trainer
             steps=trainer.total_steps,
             epochs=options.epochs,
             state=state,
-            track=run.runtime.track,
-            options=run.record["config"],
             units=task.units,
         )
         trainer.on_record = logger.record

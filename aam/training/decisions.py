@@ -263,7 +263,7 @@ COMPILER_SECONDS, COMPILED_SAVING = 100.0, 0.05
 # Options that change no step of a run, by section.
 NO_MATTER = {
     "runtime": {
-        *("debug", "overwrite", "output_dir", "resume_from", "dry_run", "track", "seed", "device"),
+        *("debug", "overwrite", "output_dir", "resume_from", "dry_run", "seed", "device"),
         *("checkpoint_minutes", "memory_profile", "compile_model"),
     },
     "train": {"epochs", "patience", "ema_decay", "warmup_steps"},

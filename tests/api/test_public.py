@@ -94,9 +94,9 @@ def test_importing_aam_imports_nothing_large(plain_python):
 
 def test_a_missing_extra_says_in_one_line_how_to_install_it():
     with pytest.raises(InputError) as caught:
-        import_extra("no_such_library.part", "wandb", "--track wandb")
+        import_extra("no_such_library.part", "wandb", "track wandb")
     assert caught.value.problems == (
-        "--track wandb needs no_such_library, which is not installed: pip install "
+        "track wandb needs no_such_library, which is not installed: pip install "
         "'attention-all-microbes[wandb]'",
     )
 
