@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import re
 import textwrap
 import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+
+from pydantic_core import to_json
 
 from aam.engine.run import read_record
 from aam.files.atomic import write_text
@@ -25,15 +26,6 @@ log = logging.getLogger("aam")
 
 # Maximum number of cautions on a terminal, which has so many columns; the report has all.
 MOST_CAUTIONS, TERMINAL_WIDTH = 4, 80
-
-
-def plain_json(value: object) -> object:
-    """Convert nested dicts of numbers for JSON: NaN and infinity become null."""
-    if isinstance(value, dict):
-        return {name: plain_json(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [plain_json(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_figures(folder: Path, results: ReportData) -> None:
@@ -105,7 +97,7 @@ def write_results(folder: Path, results: ReportData) -> None:
     tables = {}
     for table in results.tables:
         tables[table.title] = [dict(zip(table.header, row, strict=True)) for row in table.rows]
-    text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1)
+    text = to_json({"targets": targets, "tables": tables}, indent=1, inf_nan_mode="null").decode()
     write_text(folder / "metrics.json", f"{text}\n")
     for line in summary_lines(results):
         log.info("%s", line)

@@ -19,7 +19,7 @@ import jinja2
 import pandas as pd
 
 import aam
-from aam.errors import InputError
+from aam.errors import InputError, reworded
 from aam.evaluate.evaluation import Evaluation
 from aam.predict.audit import Audit
 from aam.predict.learning_curve import LearningCurve
@@ -275,15 +275,11 @@ def read_page(path: Path) -> dict[str, Any]:
         The file is damaged, or of another version of aam.
     """
     remedy = "train again, or use --output-dir"
-    try:
+    with reworded((ValueError,), f"{path}: is damaged", f"; {remedy}"):
         page = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: is damaged ({error}); {remedy}") from None
     if not isinstance(page, dict) or page.get("format") != PAGE_FORMAT:
         what = "is of another version of aam, so its report takes no importances"
         raise InputError(f"{path}: {what}; {remedy}")
-    try:
+    with reworded((jinja2.UndefinedError, TypeError), f"{path}: is damaged", f"; {remedy}"):
         page_html(page)
-    except (jinja2.UndefinedError, TypeError) as error:
-        raise InputError(f"{path}: is damaged ({error}); {remedy}") from None
     return page

@@ -24,6 +24,7 @@ from aam.evaluate.intervals import (
     MetricIntervals,
     limits_text,
     number,
+    too_few,
     with_limits,
 )
 from aam.evaluate.metrics import TITLES
@@ -160,6 +161,8 @@ def texts() -> jinja2.Environment:
     environment.globals |= {
         "titles": TITLES,
         "subsets": SUBSET_TITLES,
+        "least_groups": LEAST_GROUPS,
+        "too_few": too_few,
         "conformal": f"{100 * CONFORMAL_LEVEL:.0f} %",
     }
     return environment

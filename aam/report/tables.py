@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from aam.evaluate.comparison import tests_corrected_for
 from aam.evaluate.evaluation import Evaluation
-from aam.evaluate.intervals import LEAST_GROUPS, MetricIntervals, too_few
+from aam.evaluate.intervals import MetricIntervals
 from aam.evaluate.metrics import TITLES, per_class
 from aam.predict.audit import Audit
 from aam.report.audit import audit_table
 from aam.report.charts import Table
 from aam.report.figures import worst_rows
-from aam.report.record import SUBSET_TITLES
+from aam.report.record import SUBSET_TITLES, rendered
 from aam.report.residuals import error_tables
+
+
+def _titles(result: Evaluation) -> Any:
+    """The titles of the tables of a target, by name."""
+    tests = tests_corrected_for(result.comparisons)
+    return rendered("tables.j2", result=result, tests=tests)
 
 
 def metrics_table(result: Evaluation) -> Table:
     """Metrics of all samples, by fold and by batch."""
     names, complete = result.names, result.complete
-    title, samples = SUBSET_TITLES[result.subset]
-    samples = "samples" if complete.count_that_decides < len(complete.truth) else samples
+    has_others = complete.count_that_decides < len(complete.truth)
+    samples = "samples" if has_others else SUBSET_TITLES[result.subset][1]
     # The metric that decides stands first, where a phone shows it.
     metrics = {result.key: result.metrics[result.key], **result.metrics, **result.coverage}
     parts = [(f"all {samples}", len(complete.truth), metrics)]
@@ -31,15 +38,9 @@ def metrics_table(result: Evaluation) -> Table:
     folds = {} if result.batches and names.fold == names.batch else result.folds
     for kind, levels in (("fold", folds), (names.batch, result.batches)):
         parts += [(f"{kind} {level}", count, values) for level, (count, values) in levels.items()]
-    unit, column = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
-    over = f"with 95 % intervals over {complete.group_count} {unit}s{column}"
-    if complete.group_count < LEAST_GROUPS:
-        over = f"without intervals, {too_few(complete.group_count, unit, column)}"
-    if result.in_new_batches:
-        over += f"; each {names.batch} has intervals over its own groups or samples"
     rows = [(part, n, *(values.get(name, "-") for name in metrics)) for part, n, values in parts]
     frame = pd.DataFrame(rows, columns=["", "samples", *(TITLES[name] for name in metrics)])
-    return Table(f"{title}, {over}", frame, "metrics")
+    return Table(str(_titles(result).metrics), frame, "metrics")
 
 
 def baselines_table(result: Evaluation) -> list[Table]:
@@ -57,11 +58,9 @@ def baselines_table(result: Evaluation) -> list[Table]:
     for rival in result.comparisons:
         tested = rival.tested_difference, rival.corrected_p
         rows.append(row(rival.name, rival.samples, rival.metrics, *tested))
-    tests = tests_corrected_for(result.comparisons)
-    corrected = f" (p corrected for {tests} baselines; of guessing one-sided)" if tests > 1 else ""
     titles = [f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in other_metrics)]
     frame = pd.DataFrame(rows, columns=["", "samples", TITLES[key], *titles])
-    return [Table(f"The model and baselines{corrected}", frame, "baselines")]
+    return [Table(str(_titles(result).baselines), frame, "baselines")]
 
 
 def class_table(result: Evaluation) -> list[Table]:
@@ -71,9 +70,7 @@ def class_table(result: Evaluation) -> list[Table]:
         return []
     frame = per_class(complete.truth, complete.predicted, complete.labels).rename(columns=TITLES)
     frame.insert(0, "class", complete.labels)
-    title = "Each class against all others"
-    title += ", over all folds at once" if complete.cross_validated else ""
-    return [Table(title, frame, "levels")]
+    return [Table(str(_titles(result).levels), frame, "levels")]
 
 
 def dropped_table(dropped: Mapping[str, tuple[int, int]]) -> list[Table]:

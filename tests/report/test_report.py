@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import json
 import math
 import re
 from dataclasses import replace
@@ -21,7 +22,7 @@ from aam.evaluate.intervals import limits_text, number, with_limits
 from aam.evaluate.predictions import TargetPredictions
 from aam.report.charts import Table
 from aam.report.figures import target_figures
-from aam.report.files import summary_lines
+from aam.report.files import summary_lines, write_results
 from aam.report.page import TERMS, ReportData, report_html, with_terms
 from aam.report.record import judged_samples, record_of, unit_of
 from aam.report.record import tiles as tiles_of
@@ -345,3 +346,12 @@ def test_known_words_say_what_they_mean_and_options_are_not_broken():
     page = report_html(replace(data(), explain_command="aam --x"))
     assert '<pre>aam <span class="option">--x</span></pre>' in page
     assert re.search(r"\.option \{[^}]*white-space: nowrap", page)
+
+
+def test_what_is_not_finite_is_null_in_metrics_json(tmp_path):
+    few = evaluate_target(Names("age"), simulated.numeric(0.5).at(np.arange(4)), repeats=20)
+    write_results(tmp_path, ReportData("aam train", {}, {}, {}, (few,)))
+    text = (tmp_path / "metrics.json").read_text(encoding="utf-8")
+    target = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert target["targets"]["age"]["metrics"]["mae"]["low"] is None
+    assert target["targets"]["age"]["metrics"]["mae"]["value"] == few.metrics["mae"].value
