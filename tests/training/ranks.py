@@ -249,6 +249,8 @@ def run_with(fault: str, world: World, folder: Path) -> None:
         end = float(sum(value.double().sum() for value in trainer.last_weights.values()))
     except InputError as error:
         end = str(error)
+    finally:
+        patch.undo()
     facts = {"captures": bool(steps.graphs), "steps": trainer.progress.step, "end": end}
     facts["agreed"] = agreed
     folder.mkdir(parents=True, exist_ok=True)
