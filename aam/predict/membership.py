@@ -22,7 +22,7 @@ from aam.training.inference import EncodedAsvs
 from aam.typing import Array, Floats
 
 JOINS, LEFT_OUT = "the network joins the mean", "the network is left out of the mean"
-SMALLEST = 1e-12  # Of an error that others are compared with.
+LEAST_ERROR = 1e-12  # Errors that others are compared with are not below it.
 TO_JUDGE = "a larger --validation-size lets it be judged"
 
 
@@ -78,7 +78,7 @@ def change_of_error(new: Floats, old: Floats, groups: Array) -> tuple[float, flo
     """
     rows = np.isfinite(old).any(axis=1)
     new, old, place = new[rows], old[rows], np.unique(groups[rows], return_inverse=True)[1]
-    changes = np.nanmean((new - old) / np.maximum(np.nanmean(old, axis=0), SMALLEST), axis=1)
+    changes = np.nanmean((new - old) / np.maximum(np.nanmean(old, axis=0), LEAST_ERROR), axis=1)
     sums = np.bincount(place, changes - changes.mean())
     if len(sums) < 2:
         return float(changes.mean()), math.inf
