@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from aam.data.columns import Column, column_of_numbers, read_column
+from aam.data.columns import Column, column_of_numbers, is_constant_within, read_column
 from aam.data.donors import Donors, find_donors, likeness_of, likeness_within
 from aam.data.splits import Groups
 from aam.data.study import Study
@@ -63,7 +63,7 @@ class Audit:
         others), ``microbes_gain`` (how well microbes predict the column), ``remark`` (one of
         `REMARKS`). Without a target its scores are missing.
     donors : tuple of str
-        Columns that may name donors, found from the reads.
+        Columns that may name donors, found from the reads, but for those that `group` keeps whole.
     group : str, optional
         The column of groups that the user gives.
     divided_by : str, optional
@@ -142,6 +142,11 @@ def make_audit(
     donors = tuple(donors.column.name for donors in candidates if not donors.is_ordered)
     # Groups of one sample each keep nothing together.
     given = group_column if group_column and read[group_column].levels < len(ids) else None
+    if given is not None:
+        # Donors that the groups keep whole need no other groups.
+        donors = tuple(
+            x for x in donors if x == given or not is_constant_within(read[given], read[x])
+        )
     audit = Audit(target, frame, donors, given, has_gaps=len(study.aligned) < len(study.samples))
     if target is None:
         return replace(audit, frame=_sorted(frame))

@@ -118,6 +118,14 @@ def test_donors_are_shown_whatever_groups_are_given(groups):
     assert ("Is host what must stay together?" in text) == (groups == "visit")
 
 
+def test_nothing_is_asked_of_donors_that_the_groups_keep_whole():
+    table, metadata, _ = with_donors(4)
+    metadata["family"] = [f"f{donor // 2}" for donor in DONOR]
+    _, audit = audit_of(table, metadata, "ph", group_column="family")
+    assert audit.frame.set_index("column").loc["host", "remark"] == "donors"
+    assert "All samples of one family are in one fold." in sentences_of(audit)
+
+
 def test_donors_that_groups_divide_tell_the_target():
     table, metadata, _ = with_donors(4)
     metadata["unit"] = [f"{donor}, {row // DONORS % 2}" for row, donor in enumerate(DONOR)]
