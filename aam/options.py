@@ -439,7 +439,7 @@ def _number_text(value: Any) -> Any:
     """The text of a number, of a whole one without a point; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         return value
-    return str(int(value) if float(value).is_integer() else float(value))
+    return str(math.trunc(value) if float(value).is_integer() else float(value))
 
 
 def _near_choices(errors: Iterable[Any], choices: Sequence[str]) -> list[str]:

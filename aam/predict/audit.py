@@ -139,14 +139,9 @@ def make_audit(
     ignored = {*filter(None, (target, data.study_column, data.batch_column, time_column))}
     candidates = find_donors([*read.values()], alike, ignored, read.get(data.study_column or ""))
     frame = pd.DataFrame([_description(column, alike, candidates) for column in columns])
-    donors = tuple(donors.column.name for donors in candidates if not donors.is_ordered)
     # Groups of one sample each keep nothing together.
     given = group_column if group_column and read[group_column].levels < len(ids) else None
-    if given is not None:
-        # Donors that the groups keep whole need no other groups.
-        donors = tuple(
-            x for x in donors if x == given or not is_constant_within(read[given], read[x])
-        )
+    donors = _divided_donors(candidates, read[given] if given else None)
     audit = Audit(target, frame, donors, given, has_gaps=len(study.aligned) < len(study.samples))
     if target is None:
         return replace(audit, frame=_sorted(frame))
@@ -154,14 +149,8 @@ def make_audit(
     divider = fold_column or data.study_column or group
     metadata = metadata.nested(group, data.study_column)
     groups, divided = (None if x is None else metadata.groups(x, ids) for x in (group, divider))
-    design = Design(
-        read[target],
-        classifier or not read[target].is_number,
-        _folds(ids, read[target], divided),
-        _folds(ids, read[target], None),
-        np.unique(groups or ids, return_inverse=True)[1],
-        tests=sum(state == "" for state in frame["remark"]),
-    )
+    tests = sum(state == "" for state in frame["remark"])
+    design = _design(read[target], classifier, ids, groups, divided, tests)
     microbes, gains = _scores_of_microbes(presence, design, columns)
     return replace(
         audit,
@@ -175,6 +164,30 @@ def make_audit(
 
 
 # --- figures -------------------------------------------------------------------------------------
+
+
+def _divided_donors(candidates: Sequence[Donors], groups: Column | None) -> tuple[str, ...]:
+    """The columns that may name donors, but for those that the given groups keep whole."""
+    columns = [donors.column for donors in candidates if not donors.is_ordered]
+    return tuple(
+        column.name
+        for column in columns
+        if groups is None or column.name == groups.name or not is_constant_within(groups, column)
+    )
+
+
+def _design(
+    target: Column, classifier: bool, ids: Sequence[str], groups: Groups, blocks: Groups, tests: int
+) -> Design:
+    """How columns are scored: by folds of whole blocks, and of single samples."""
+    return Design(
+        target,
+        classifier or not target.is_number,
+        _folds(ids, target, blocks),
+        _folds(ids, target, None),
+        np.unique(groups or ids, return_inverse=True)[1],
+        tests=tests,
+    )
 
 
 def _judged(frame: pd.DataFrame, design: Design, columns: Sequence[Column]) -> pd.DataFrame:
