@@ -20,6 +20,8 @@ from aam.typing import Ids, Ints
 
 log = logging.getLogger("aam")
 
+# Groups that are listed.
+MOST_LARGEST = 3
 # Fewer samples have equal depths by chance.
 LEAST_DEPTHS = 6
 # Depths that differ by a smaller share are equal; more reads per sample come from no sequencer.
@@ -43,6 +45,14 @@ def warn_of_single_samples(metadata: Metadata, group: str, ids: Ids) -> None:
     if number := metadata.values(group, ids).count(None):
         text = "warning: %s: %d of %d samples have no value in --group-column %s; each counts as a "
         log.warning(text + "group of its own", metadata.source, number, len(ids), group)
+
+
+def list_groups(metadata: Metadata, group: str, ids: Ids) -> None:
+    """Log the number of groups and the largest, by which two spellings and placeholders show."""
+    sizes = pd.Series(metadata.values(group, ids), dtype=object).value_counts()
+    largest = [f"{short(value)!r} {size}" for value, size in sizes[:MOST_LARGEST].items()]
+    text = "%s: %r: %d groups with a value, the largest: %s"
+    log.info(text, metadata.source, group, len(sizes), ", ".join(largest) or "none")
 
 
 def list_groups_of_batches(metadata: Metadata, group: str, batch: str, ids: Ids) -> None:

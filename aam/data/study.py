@@ -457,6 +457,7 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
     problems.raise_if_any()
     checks.warn_of_two_numbers(metadata, {*columns.targets} - {*names}, ids)
     if (group := study.config.group_column) is not None:
+        checks.list_groups(metadata, group, ids)
         checks.warn_of_single_samples(metadata, group, ids)
         if study.config.batch_column is not None:
             checks.list_groups_of_batches(metadata, group, study.config.batch_column, ids)

@@ -60,6 +60,14 @@ def test_groups_of_several_batches_are_counted(caplog, centres, number):
     assert len(caplog.records) == bool(number)
 
 
+def test_the_number_of_groups_and_the_largest_are_shown(caplog):
+    caplog.set_level("INFO", "aam")
+    values = ["7", "7.0", "b", "b", "unknown", "unknown", "unknown", ""]
+    metadata = metadata_of(person=values)
+    checks.list_groups(metadata, "person", metadata.ids)
+    assert "'person': 4 groups with a value, the largest: 'unknown' 3, 'b' 2, '7' 1" in caplog.text
+
+
 # --- metadata inside a table --------------------------------------------------------------------
 
 COUNTS = np.random.default_rng(4).poisson(30, (40, 30)) * (
