@@ -439,7 +439,8 @@ def _number_text(value: Any) -> Any:
     """The text of a number, of a whole one without a point; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         return value
-    return str(math.trunc(value) if float(value).is_integer() else float(value))
+    number: Any = value  # NumPy's integers have no __trunc__, which `Real` promises.
+    return str(int(number) if float(number).is_integer() else float(number))
 
 
 def _near_choices(errors: Iterable[Any], choices: Sequence[str]) -> list[str]:

@@ -368,14 +368,16 @@ def test_pretrain_and_unifrac(frame, study_folder, pretrained):
     assert aam.unifrac(frame, tree, "faith_pd").index.tolist() == list(frame.index)
 
 
-def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor, monkeypatch):
+def test_what_is_in_memory_is_written_to_no_file(
+    frame, study_folder, regressor, pretrained, monkeypatch
+):
     tree = skbio.TreeNode.read(str(study_folder / "tree.nwk"))
     expected = regressor.model_.predict(study_folder / "table.biom")
     monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: pytest.fail("a file is written"))
     pd.testing.assert_frame_equal(
         regressor.model_.predict(frame).sort_index(), expected.sort_index(), rtol=1e-5
     )
-    assert regressor.model_.embed(frame).shape == (60, 16)
+    assert pretrained[0].embed(frame).shape == (60, 16)
     few = frame[:12]
     # Rarefaction may lose ASVs of few reads.
     explained = regressor.model_.explain(few, prediction_passes=1).loc["ph"].index

@@ -127,7 +127,7 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(
     applied = f"--model {run} --table {study}/table.biom --threads 1"
     commands = {
         "evaluate": f"evaluate {applied} --metadata {study}/metadata.tsv",
-        "embed": f"embed {applied}",
+        "embed": f"embed --model {run}/last --table {study}/table.biom --threads 1",
         "explain": f"explain {applied} --prediction-passes 1",
     }
     for name, words in commands.items():
