@@ -121,7 +121,8 @@ def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -
 def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_path: Path) -> None:
     """Other truths on the test side: the same weights, the same best epoch, other intervals."""
     metadata = read_metadata(study / "metadata.tsv")
-    more = "--metadata-column ph --epochs 4 --lr 1e-2 --patience 2 --best-metric mae"
+    more = "--metadata-column ph --members deep --epochs 4 --lr 1e-2 --patience 2"
+    more += " --best-metric mae"
     assert main(train(study, tmp_path / "a", f"{more} --test-size 0.5")) == 0
     test = set(read_predictions(tmp_path / "a" / "predictions.tsv").sample_ids)
     assert len(test) == 30
