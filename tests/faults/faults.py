@@ -107,11 +107,12 @@ def outputs(folder: Path) -> dict[str, str]:
     study, model = folder / "study", folder / "whole-train" / "model"
     unifrac = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --threads 1"
     applied = f"--model {model} --table {study}/table.biom --threads 1"
+    network = applied.replace(str(model), str(model.with_name("last")))
     return {
         **{f"d{suffix}": f"{unifrac} --output" for suffix in (".npy", ".h5", ".tsv", ".qza")},
         "faith.qza": f"{unifrac} --unifrac-metric faith_pd --output",
         "predictions.tsv": f"predict {applied} --output",
-        "embedded": f"embed {applied} --output-dir",
+        "embedded": f"embed {network} --output-dir",
         "evaluated": f"evaluate {applied} --metadata {study}/metadata.tsv --output-dir",
     }
 
