@@ -41,7 +41,8 @@ def encoder(study, tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys, refused):
-    assert train(study, tmp_path / "labelled", f"--metadata-column null --test-size 0 {SIZES}") == 0
+    words = f"--metadata-column null --members deep --test-size 0 {SIZES}"
+    assert train(study, tmp_path / "labelled", words) == 0
     capsys.readouterr()
     words = f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3"
     words += " --seed 5"
