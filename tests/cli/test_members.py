@@ -220,3 +220,22 @@ def test_validation_samples_that_cannot_judge_a_network_are_said(
     said = " ".join(capsys.readouterr().err.split())
     assert f"{reason}; a larger --validation-size lets it be judged" in said
     assert load_model(tmp_path / "run" / "model", CPU).network is None
+
+
+def test_a_run_whose_validation_samples_have_one_class_leaves_the_network_out(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It finishes, predicts with the other member, and its report says why."""
+    ids = [line.split("\t")[0] for line in (study / "metadata.tsv").read_text().splitlines()[1:]]
+    biome = read_metadata(study / "metadata.tsv").values("biome", ids)
+    of_first = [name for name, value in zip(ids, biome, strict=True) if value == min(biome)]
+    subset = dict.fromkeys(ids, "train") | dict.fromkeys(of_first[:4], "validation")
+    rows = [f"{name}\t{value}\t" for name, value in subset.items()]
+    (tmp_path / "split.tsv").write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
+    more = f"--metadata-column biome --split {tmp_path}/split.tsv --lr 3e-3 --epochs 2"
+    assert train(study, tmp_path / "run", more, "deep presence") == 0
+    sentence = "the network is left out of the mean: the 4 validation samples hold one value of"
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert sentence in (tmp_path / "run" / "report.html").read_text()
+    saved = load_model(tmp_path / "run" / "model", CPU)
+    assert (saved.network, saved.members) == (None, ("presence",))

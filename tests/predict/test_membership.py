@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from aam.predict.membership import change_of_error
+from aam.data.targets import Targets, TargetSpec
+from aam.predict.membership import change_of_error, untrusted_because
+from aam.predict.network import Network
+from tests.data.studies import metadata_of
 
 
 def simulated(change: float, spread: float, groups: int, seed: int = 0) -> tuple:
@@ -49,3 +55,52 @@ def test_a_network_that_changes_nothing_has_no_place():
     assert change_of_error(old, old, group) == (0.0, 0.0)
     perfect = np.zeros_like(old)
     assert change_of_error(perfect, perfect, group) == (0.0, 0.0)
+
+
+NUMBER = TargetSpec("age", "numeric", bounds=(1.0, 9.0))
+CLASS = TargetSpec("diet", "class", labels=("milk", "solid"))
+
+
+def reason_of(study, specs, ids, best_epoch=3, group_column="child", **columns) -> str:
+    """Why samples of a study with these columns cannot vouch for a network, or ''."""
+    usual = {
+        "age": [1, 2, 3, 4, 5, 6, 7, 8, 9],
+        "diet": ["milk", "milk", "milk", "", "milk", "solid", "solid", "solid", "solid"],
+        "child": ["a", "a", "b", "b", "c", "c", "d", "d", "d"],
+    }
+    config = replace(study.config, group_column=group_column)
+    study = replace(study, metadata=metadata_of(**{**usual, **columns}), config=config)
+    network = Network(targets=Targets(specs))
+    network.fitted_ = SimpleNamespace(best_epoch=best_epoch)
+    return untrusted_because(network, study, ids)
+
+
+ENDING = "; a larger --validation-size lets it be judged"
+
+
+@pytest.mark.parametrize(
+    ("specs", "ids", "expected"),
+    [
+        ((CLASS,), [], "no validation sample chose its epoch"),
+        ((CLASS,), ["s0", "s2", "s4"], "the 3 validation samples hold one value of 'diet'"),
+        # A missing class is no second class, and a number is one class too if it is constant.
+        ((CLASS,), ["s0", "s2", "s3"], "the 3 validation samples hold one value of 'diet'"),
+        ((NUMBER,), ["s4"], "the 1 validation samples hold one value of 'age'"),
+        ((CLASS,), ["s3"], "the 1 validation samples hold one value of 'diet'"),
+        ((CLASS,), ["s4", "s5"], "the 2 validation samples are of one child"),
+        ((NUMBER,), ["s6", "s7", "s8"], "the 3 validation samples are of one child"),
+    ],
+)
+def test_validation_samples_of_one_class_or_group_or_none_vouch_for_no_network(
+    study, specs, ids, expected
+):
+    assert reason_of(study, specs, ids) == expected + ENDING
+
+
+def test_samples_of_two_classes_and_two_groups_vouch_for_a_network(study):
+    assert reason_of(study, (CLASS,), ["s0", "s5"]) == ""
+    # One target of two that varies is enough.
+    assert reason_of(study, (CLASS, NUMBER), ["s0", "s2"]) == ""
+    # Without groups each sample is one.
+    assert reason_of(study, (CLASS,), ["s4", "s5"], group_column=None) == ""
+    assert "its best epoch is the start" in reason_of(study, (CLASS,), ["s0", "s5"], best_epoch=0)
