@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import shlex
@@ -16,16 +15,16 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, csr_matrix
+import pandas as pd
+from scipy.sparse import coo_array, csr_array, csr_matrix
 
 import aam
-from aam.errors import InputError, problem, refuse, reworded, short, shown
+from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.ids import repeated, unique_remedy
 from aam.io.packed import dataset, open_hdf5
-from aam.io.sequences import is_sequence
 from aam.io.text import MOST_LINES, Faults, decoded, folded, unix
-from aam.typing import Floats, Integers, Ints
+from aam.typing import Integers, Ints
 
 MAX_COUNT = 2**32 - 1
 
@@ -44,7 +43,7 @@ MATRIX = {"data": "iuf", "indices": "iu", "indptr": "iu"}
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
 
-# What biom-format raises of JSON that is no table.
+# What is raised by JSON that is no table.
 BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 CsrCounts: TypeAlias = csr_array | csr_matrix
@@ -163,11 +162,8 @@ def _whole_reads(
     row = np.searchsorted(values.indptr, first, side="right") - 1
     place = f"sample {samples[row]!r}, feature {features[values.indices[first]]!r}"
     fault = f"{float(stored[first]):g} at {place}, expected whole reads from 0 to {MAX_COUNT}"
-    is_nan = np.isnan(stored[faulty])
-    raw = "raw counts, not normalised, scaled or logarithmic ones"
-    remedies = {raw: not is_nan.all(), "0 for missing reads": is_nan.any()}
-    remedy = " and ".join(words for words, is_needed in remedies.items() if is_needed)
-    return reads, f"{fault} (values that are no reads: {len(faulty)}); pass {remedy}"
+    remedy = "pass raw counts, not normalised, scaled or logarithmic ones, and 0 for missing reads"
+    return reads, f"{fault} (values that are no reads: {len(faulty)}); {remedy}"
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -225,69 +221,28 @@ OTHER_TABLES = {
     "cladename": "a table of MetaPhlAn; keep the reads of one rank, as `grep 's__[^|]*$'` does",
     "geneid": "a table of featureCounts; `tail -n +2 FILE | cut -f 1,7-` leaves the counts",
 }
-SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "blanks"}
-
-
-def _command(where: str, separator: str, is_turned: bool) -> str:
-    """Return the shell command that writes the cells of a file with tabs, turned if asked."""
-    rows = f"csv.reader(open(sys.argv[1]), delimiter={separator!r})"
-    rows = f"zip(*{rows})" if is_turned else rows
-    code = f"import csv, sys; csv.writer(sys.stdout, delimiter='\\t').writerows({rows})"
-    return f'python3 -c "{code}" {shlex.quote(where)} > table.tsv'
+# What converts any other table with a header: separator and file are those of the table.
+CONVERT = (
+    'convert it with python3 -c "import sys, pandas; pandas.read_csv(sys.argv[1], sep={!r}, '
+    "dtype=str, index_col=0).to_csv('table.tsv', sep='\\t', index_label='#OTU ID')\" {}; write .T "
+    "before .to_csv if its samples are in rows"
+)
 
 
 def _check_header(line: str, where: str) -> None:
-    """Raise `InputError` with everything that keeps a line from being the header of a table."""
-    is_tab = "\t" in line or folded(line) in FEATURE_IDS
-    separator = "\t" if is_tab else max(SEPARATORS, key=line.count)
-    first, *names = (cell.strip().strip('"') for cell in line.split(separator))
-    is_named = folded(first) in FEATURE_IDS
-    is_turned = folded(first).startswith("sample") or (names and all(map(is_sequence, names)))
-    is_turned = not is_named and is_turned
-    faults = {
-        f"the cells are separated by {SEPARATORS[separator]}": separator != "\t",
-        "names are in quotes (in R, quote=FALSE leaves them out)": '"' in line,
-        "samples are in rows": is_turned,
-        f"it begins with {short(first)!r}": not is_named,
-    }
-    if not any(faults.values()):
+    """Raise `InputError`, with what converts the table, if a line is not the header of a table."""
+    name = folded(line.split("\t")[0])
+    if name in FEATURE_IDS and '"' not in line:
         return
-    fault = f"header: {', '.join(fault for fault, is_there in faults.items() if is_there)}"
-    if program := OTHER_TABLES.get(folded(first), ""):
-        raise InputError(problem(where, fault, EXPECTED_TABLE, f"it looks like {program}"))
-    remedies = {
-        f"convert it with {_command(where, separator, bool(is_turned))}": (
-            separator != "\t" or is_turned or '"' in line
-        ),
-        "write '#OTU ID' above the ids of the features, next to the sample ids": not is_named,
-    }
-    remedy = "; ".join(remedy for remedy, is_needed in remedies.items() if is_needed)
-    raise InputError(problem(where, fault, EXPECTED_TABLE, remedy))
+    remedy = CONVERT.format(max("\t,; ", key=line.count), shlex.quote(where))
+    if name in OTHER_TABLES:
+        remedy = f"it looks like {OTHER_TABLES[name]}"
+    raise InputError(problem(where, f"begins with {line[:60]!r}", EXPECTED_TABLE, remedy))
 
 
 def _is_comment(line: str) -> bool:
     """Return whether a line above the header is blank, or text without cells."""
     return not line.strip() or (line.startswith(("# ", "#mpa")) and "\t" not in line)
-
-
-def _is_real(cell: str) -> bool:
-    """Return whether a cell is a number, or nan or inf; 1_0, which Python reads as 10, is none."""
-    with contextlib.suppress(ValueError):
-        float(cell.replace("_", "?"))
-        return True
-    return False
-
-
-def _counts_of(cells: list[str], names: Sequence[str], line: int, faults: Faults) -> Floats:
-    """Return the numbers of the cells of a row; cells that are none are faults of the line."""
-    if "_" not in "".join(cells):
-        with contextlib.suppress(ValueError):
-            return np.array(cells, np.float64)
-    for name, cell in zip(names, cells, strict=True):
-        if not _is_real(cell):
-            value = f"sample {name[:40]!r} has {cell[:40]!r}"
-            faults.add("expected a count, 0 where there are no reads", line, value)
-    return np.zeros(len(cells))
 
 
 def read_tsv(text: str, where: str) -> AmpliconTable:
@@ -299,25 +254,26 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
 
     Raises `InputError`: another form, rows of another length, cells that are no counts.
     """
-    lines = unix(text).split("\n")
-    start = next((place for place, line in enumerate(lines) if not _is_comment(line)), -1)
-    if start < 0:
+    lines = enumerate(unix(text).split("\n"), 1)
+    first = next((line for _, line in lines if not _is_comment(line)), None)
+    if first is None:
         raise InputError(problem(where, "empty or nothing but comments", EXPECTED_TABLE))
-    _check_header(lines[start], where)
-    header, faults = [cell.strip() for cell in lines[start].split("\t")], Faults(where)
+    _check_header(first, where)
+    header, faults = [cell.strip() for cell in first.split("\t")], Faults(where)
     names = header[1:-1] if folded(header[-1]) == "taxonomy" else header[1:]
-    if nameless := [str(place) for place, name in enumerate(header, 1) if not name]:
-        fault = f"header: columns {', '.join(nameless[:MOST_LINES])} have no name"
-        raise InputError(problem(where, fault, remedy="name each column, or delete it"))
     ids, columns, values, ends = list[str](), [], [], [0]
-    for number, line in enumerate(lines[start + 1 :], start + 2):
+    for number, line in lines:
         cells = line.split("\t")
         if not line.strip():
             continue
         if len(cells) != len(header):
             faults.add(f"expected {len(header)} cells, as in the header", number, f"{len(cells)}")
             continue
-        counts = _counts_of(cells[1 : len(names) + 1], names, number, faults)
+        row = np.array(cells[1 : len(names) + 1], object)
+        counts = pd.to_numeric(row, errors="coerce").astype(np.float64)
+        for place in np.flatnonzero(np.isnan(counts))[:MOST_LINES]:
+            value = f"sample {names[place][:40]!r} has {row[place][:40]!r}"
+            faults.add("expected a count, 0 where there are no reads", number, value)
         columns.append(np.flatnonzero(counts))
         values.append(counts[columns[-1]])
         ids.append(cells[0])
@@ -334,7 +290,7 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
 # a compressed sparse row matrix. Only the copy by sample is read, and its arrays become the table
 # without a change of order. Every array is checked before it is read for the size that it claims
 # (`dataset`), then for indices within the matrix (`check_format`), and its values like those of any
-# other table (`checked_table`). BIOM 1.0 is JSON, which biom-format reads.
+# other table (`checked_table`). BIOM 1.0 is JSON.
 
 
 def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
@@ -378,39 +334,30 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
 
 
 def read_json(blob: bytes, where: str) -> AmpliconTable:
-    """Read a BIOM 1.0 table, sparse or dense, by biom-format; `InputError` when it is not one."""
+    """Read a BIOM 1.0 table, sparse or dense; `InputError` when it is not one.
+
+    biom-format adds up repeated counts and reads absent rows as zeros, so it does not read them.
+    """
     if len(blob) > MAX_JSON:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
-    from biom import Table
-    from biom.exception import BiomException
-
-    with reworded((BiomException, *BAD_JSON), f"{where}: not a readable BIOM 1.0 table"):
+    with reworded(BAD_JSON, f"{where}: not a readable BIOM 1.0 table"):
         document = json.loads(decoded(blob, where))
-        keys = ("rows", "columns", "shape", "data")
-        if missing := [name for name in keys if name not in document]:
-            raise InputError(f"{where}: BIOM 1.0 without {shown(missing)}; is it cut off?")
-        shape, entries = [len(document[axis]) for axis in ("rows", "columns")], document["data"]
-        if document["shape"] != shape:
-            raise InputError(f"{where}: 'shape' is {document['shape']!r:.60}, expected {shape}")
-        for axis, kind in (("columns", "sample"), ("rows", "feature")):
-            nameless = [x for x, entry in enumerate(document[axis], 1) if entry.get("id") is None]
-            if nameless:
-                nulls = f"{len(nameless)} {kind} ids are null, the first is {kind} {nameless[0]}"
-                raise InputError(problem(where, nulls, remedy=f"name each {kind}"))
-            for entry in document[axis]:
-                entry.setdefault("metadata", None)
-        table = Table.from_json(document)
-        samples, features = ([str(x) for x in table.ids(a)] for a in ("sample", "observation"))
-        values = csr_array(table.matrix_data.T)
-        # biom-format adds up repeated counts and reads absent rows as zeros.
+        features, samples = (
+            ["" if entry["id"] is None else str(entry["id"]) for entry in document[axis]]
+            for axis in ("rows", "columns")
+        )
+        shape, entries = (len(features), len(samples)), document["data"]
         if document["matrix_type"] == "dense":
-            is_complete = len(entries) == shape[0]
+            values = coo_array(np.array(entries, np.float64))
         else:
-            is_complete = sum(entry[2] != 0 for entry in entries) == values.nnz
-        if not is_complete:
-            fault = "'data' lacks a row, or has two counts for one feature in a sample"
-            raise InputError(problem(where, fault))
-    return checked_table(values, samples, features, where)
+            rows, columns, reads = zip(*entries, strict=True)
+            values = coo_array((np.array(reads, np.float64), (rows, columns)), shape)
+        if not tuple(document["shape"]) == shape == values.shape:
+            raise ValueError(f"'shape' is {document['shape']}, and there are {shape} ids")
+        matrix = csr_array(values.T)
+        if matrix.nnz < values.nnz:
+            raise ValueError("'data' has two counts for one feature in a sample")
+    return checked_table(matrix, samples, features, where)
 
 
 def write_hdf5(
