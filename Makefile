@@ -112,7 +112,7 @@ RIVAL_RUNS = infants-age infants-delivery mackerel students-braces students-sex 
 rivals: results ## compare the predictions of these runs with those of other programs, each in an environment of its own
 	$(ENV) -m benchmarks rivals --run $(RIVAL_RUNS:%=demo/results/%) $(ARGS)
 
-bench: setup ## compare the speed with a plain implementation, scikit-bio and ssu (aam profile step measures this device)
+bench: setup ## compare the speed with a plain implementation, scikit-bio and ssu (aam profile measures this device)
 	$(ENV) -m benchmarks speed $(ARGS)
 
 encoder: setup ## train an encoder like 16s-v4 into plugins/aam-16s, from the studies in DATA, into OUT (MAFFT and FastTree; hours)

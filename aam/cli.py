@@ -273,7 +273,7 @@ def _unexpected(
             text = f"takes one {noun}, not {' '.join(values)!r}"
             yield f"{name}: `{parser.prog}` {text}; {remedy}"
             rest = {word: None for word in rest if word not in others}
-    yield from (f"{word}: unexpected; --help lists the options" for word in rest)
+    yield from (unknown("word", word) for word in rest)
 
 
 # --- a run ---------------------------------------------------------------------------------------

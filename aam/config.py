@@ -45,7 +45,6 @@ Transform = Literal["none", "zscore", "log-zscore"]
 Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
-Profiled = Literal["step", "memory", "batch-size"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 # Columns of predictions.tsv that are not a target.
@@ -71,7 +70,6 @@ WEIGHTS_HELP = "Weights of the classes in the order of their names, or balanced.
 MEMBERS_HELP = "Members of the blend; unset: presence and forest, and deep with network options."
 DISTANCES = "Matrix (.h5, .npy, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
-PROFILED_HELP = "Time by stage, memory by stage, or the largest batch."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
 # Of a file whose option may be left out before its value.
@@ -574,13 +572,10 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
 
 @dataclass(frozen=True, config=STRICT)
 class ProfileConfig:
-    """Measure steps of pretraining on this device."""
+    """Measure steps of pretraining on this device. --memory-profile adds the memory of each stage,
+    and --batch-size auto the largest batch that fits.
+    """
 
-    what: Profiled = option("step", PROFILED_HELP, "{step,memory,batch-size}", positional=True)
-    steps: PositiveInt = option(20, "Number of measured steps.")
-    constant_shapes: bool = option(False, "Batches of constant shape, as on a GPU.")
-    ranks: PositiveInt = option(1, "Number of processes whose step is counted too.")
-    rocprof: Path | None = path("CSV file or folder of rocprofv3.")
     baseline: Path | None = path("Earlier profile.json to compare with.")
     data: DataConfig = section(DataConfig(), ("table",), names(DataConfig, of="studies"))
     model: ModelConfig = section(ModelConfig())

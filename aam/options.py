@@ -469,13 +469,17 @@ def _removed() -> Any:
     return tomllib.loads(Path(__file__).with_name("removed.toml").read_text(encoding="utf-8"))
 
 
-def unknown(kind: Literal["command", "option"], name: str, known: Collection[str]) -> str:
+def unknown(
+    kind: Literal["command", "option", "word"], name: str, known: Collection[str] = ()
+) -> str:
     """Say what replaces a name that was removed; of another, which of the `known` names is near."""
-    name_before = (
-        name if kind == "command" else spelled(name.removeprefix("--").removeprefix("no-"))
-    )
+    name_before = name
+    if kind == "option":
+        name_before = spelled(name.removeprefix("--").removeprefix("no-"))
     if replacement := _removed()[f"{kind}s"].get(name_before):
         return f"{name} was removed: {replacement}"
+    if kind == "word":
+        return f"{name}: unexpected; --help lists the options"
     near = difflib.get_close_matches(name, known, n=1)
     helps = kind == "command" or name.startswith("--")
     hint = f"; --help lists the {kind}s" if helps else ""

@@ -12,6 +12,9 @@ PROGRAM = Program(
         "speed": Command(
             "SpeedConfig", "speed:compare_speed", "speed of aam and of other programs", "benchmarks"
         ),
+        "step": Command(
+            "StepConfig", "step:count_step", "what a training step costs the host", "benchmarks"
+        ),
         "rivals": Command(
             "RivalsConfig",
             "rivals:compare_with_rivals",

@@ -7,7 +7,17 @@ from typing import Literal, get_args
 
 from pydantic.dataclasses import dataclass
 
-from aam.options import STRICT, DeviceConfig, ObservedConfig, PositiveInt, option
+from aam.config import DataConfig, ModelConfig, TrainConfig
+from aam.options import (
+    STRICT,
+    DeviceConfig,
+    ObservedConfig,
+    PositiveInt,
+    RuntimeConfig,
+    names,
+    option,
+    section,
+)
 
 Case = Literal["dense", "dense-nucleotide", "unifrac", "processes", "unlabelled", "report"]
 
@@ -37,6 +47,20 @@ class SpeedConfig(DeviceConfig, ObservedConfig):
     output: Path | None = option(
         None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
     )
+
+
+@dataclass(frozen=True, config=STRICT)
+class StepConfig:
+    """Count what a step of pretraining costs the host, and its share of the speed of a product."""
+
+    steps: PositiveInt = option(20, "Number of measured steps.")
+    constant_shapes: bool = option(False, "Batches of constant shape, as on a GPU.")
+    ranks: PositiveInt = option(1, "Number of processes whose step is counted too.")
+    output: Path | None = option(None, "JSON to write. An earlier one is replaced.")
+    data: DataConfig = section(DataConfig(), ("table",), names(DataConfig, of="studies"))
+    model: ModelConfig = section(ModelConfig())
+    train: TrainConfig = section(TrainConfig(), (), ("pretrained_encoder",))
+    runtime: RuntimeConfig = section(RuntimeConfig(), (), ("output_dir",))
 
 
 Program = Literal["LASSO of log shares, as SIAMCAT", "GeneICL", "DEBIAS-M", "TabPFN", "TabICL"]

@@ -53,12 +53,12 @@ traced() {   # rocprofv3 around a profile: of the image, or of the node, bound i
         { program=$ROCM/bin/rocprofv3; [ -n "$ROCM" ] && [ -x "$program" ] && ENTER+=(--bind "$ROCM"); } ||
         { log "rocprofv3 is neither in the image nor on this node (${ROCM:-rocm of the site is not set}): no kernels are traced"; return; }
     in_image "$program" --kernel-trace --stats --output-format csv --output-directory traces --output-file step \
-        -- aam profile step "${study[@]}" --output-dir traced || log "rocprofv3: see above"
+        -- aam profile "${study[@]}" --output-dir traced || log "rocprofv3: see above"
     stats=$(find traces -name '*kernel_stats.csv' 2>/dev/null | sort | head -n 1)
     [ -n "$stats" ] || { log "rocprofv3 wrote no kernel_stats.csv below $WORK/traces: no kernels are listed"; return; }
     cp -r traces "$OUT/rocprof"
     log "rocprofv3 before ROCm 7.2.2 drops kernels of graphs: what is captured may be missing in this list"
-    aam profile step "${study[@]}" --rocprof "$stats" --output-dir "$OUT/kernels"
+    "$PYTHON" "$AAM/benchmarks/kernels.py" traces >"$OUT/kernels.txt" || log "the list of kernels: see above"
 }
 
 module purge || fail 1 'module purge'
@@ -71,8 +71,8 @@ check_image
 aam doctor --output "$OUT/doctor.json"
 in_image python -m aam.data.simulate study --samples 300 || fail 1 "the simulated study: see above"
 aam pretrain "${study[@]}" --epochs 2 --output-dir warm-up   # compiles and tunes the kernels
-aam profile memory "${study[@]}" --output-dir "$OUT/memory"
+aam profile "${study[@]}" --memory-profile --output-dir "$OUT/memory"
 # First without a tracer, so that the speed is right, and kept whatever the tracer does.
-aam profile step "${study[@]}" --output-dir "$OUT/step"
+aam profile "${study[@]}" --output-dir "$OUT/step"
 traced
 log "results: $OUT"

@@ -1,6 +1,4 @@
-"""Measurements of a computation: seconds, named stages, rates, operations, memory;
-``--memory-profile``.
-"""
+"""Measurements of a computation: seconds, named stages, rates, memory; ``--memory-profile``."""
 
 from __future__ import annotations
 
@@ -13,16 +11,13 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from aam.device.environment import amd_gpus, numa_cpus
 from aam.device.platform import choose_device, platform_here
@@ -136,76 +131,6 @@ def product_rate(
     torch.mm(left, right)
     runs = [seconds(lambda: torch.mm(left, right), device) for _ in range(repeats)]
     return 2 * float(size) ** 3 / median(runs)
-
-
-def count_flops(work: Callable[[], object]) -> int:
-    """Return the floating-point operations of the matrix products that `work` carries out,
-    attention included.
-    """
-    # torch's own counter lacks the CPU kernels.
-    aten, name = torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"
-    forward = {getattr(aten, name): lambda *s, **_: sdpa_flop_count(*s[:3])}
-    backward = {getattr(aten, f"{name}_backward"): lambda *s, **_: sdpa_backward_flop_count(*s[:4])}
-    with FlopCounterMode(display=False, custom_mapping=forward | backward) as counter:
-        work()
-    return int(counter.get_total_flops())
-
-
-# --- operations ----------------------------------------------------------------------------------
-
-# Operations that start no kernel: views, memory that is not filled, and numbers of the host.
-VIEWS = frozenset(
-    """
-    view _unsafe_view t transpose permute unsqueeze squeeze expand slice select split unbind detach
-    alias as_strided split_with_sizes _reshape_alias empty empty_like new_empty unflatten lift_fresh
-    empty_strided new_empty_strided diagonal scalar_tensor promote_types _record_function_enter_new
-    _record_function_exit
-    """.split()  # noqa: SIM905
-)
-# Operations whose result the host needs before it goes on, and tensors made of the host's numbers,
-# whose copy to a device cannot be captured.
-WAITS = frozenset(
-    ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "lift_fresh")
-)
-
-Operation = tuple[str, tuple[tuple[int, ...], ...]]
-
-
-def waits(name: str, args: Sequence[Any]) -> bool:
-    """Return whether the host waits in an operation of torch with these arguments."""
-    indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
-    by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
-    return by_mask or name in WAITS
-
-
-class Trace(TorchDispatchMode):
-    """Collect the operations inside a ``with`` block, of autograd too.
-
-    Attributes
-    ----------
-    operations : list of (name, shapes of the results)
-        Without those that start no kernel.
-    waits : int
-        How often the host waited.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations: list[Operation] = []
-        self.waits = 0
-
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Run an operation and note it."""
-        result = func(*args, **(kwargs or {}))
-        results = result if isinstance(result, (tuple, list)) else (result,)
-        shapes = tuple(tuple(value.shape) for value in results if isinstance(value, Tensor))
-        name = func._schema.name.split("::")[1]  # type: ignore[attr-defined]
-        if name not in VIEWS:
-            self.operations.append((name, shapes))
-        self.waits += waits(name, args)
-        return result
 
 
 # --- memory of this process: what it holds now, held at most, and may hold ------------------------

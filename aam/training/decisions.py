@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from aam.data.loader import Loader
 from aam.data.study import Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.distributed import SINGLE, World
-from aam.device.measure import StageTimer, Trace, memory_limit, seconds, stage
+from aam.device.measure import StageTimer, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
 from aam.device.probe import PROBE_SECONDS, ProbeSpec, machine_facts, verdict
@@ -152,26 +152,6 @@ def steps_of(
     if task.shares_vectors:
         steps.take_step = RankSteps(steps.setup).take
     return steps
-
-
-def step_numbers(steps: PretrainingSteps, batches: Sequence[PaddedBatch]) -> dict[str, int]:
-    """Cost of a step for the host, and the number of shapes of some batches.
-
-    Returns
-    -------
-    dict
-        ``operations_per_step`` that start a kernel, ``host_waits_per_step``, ``distinct_shapes`` of
-        the batches, ``graphs`` (shapes that can be captured; several ranks have a graph for each
-        part of a step).
-    """
-    task = steps.task
-    prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
-    with steps.restored(), Trace() as trace:
-        steps.step_on(prepared[0])
-    shapes = {batch.batch.shape() for batch in prepared}
-    captured = {task.shape(batch) for batch in prepared} - {None}
-    host = {"operations_per_step": len(trace.operations), "host_waits_per_step": trace.waits}
-    return {**host, "distinct_shapes": len(shapes), "graphs": len(captured)}
 
 
 # --- the largest batch, and the memory of a step -----------------------------------------------

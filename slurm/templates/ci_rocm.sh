@@ -24,7 +24,7 @@ cp -r "$AAM/results/rocm/." "$OUT/"
 run_part doctor in_image {{ PROGRAM }} doctor --output doctor.json
 run_part study in_image {{ SIMULATE }} study --samples 300
 run_part pretrain in_image {{ PROGRAM }} pretrain --table study/table.biom --tree study/tree.nwk --epochs 3 --output-dir pre
-run_part profile in_image {{ PROGRAM }} profile step --table study/table.biom --tree study/tree.nwk --output-dir profile
+run_part profile in_image {{ PROGRAM }} profile --table study/table.biom --tree study/tree.nwk --output-dir profile
 cp -r profile doctor.json pre/metrics.jsonl pre/run.json "$OUT/"
 log "results: $OUT; failed: ${failed[*]:-none}"
 (( ! ${#failed[@]} ))

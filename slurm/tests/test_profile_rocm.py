@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "slurm" / "profile_rocm.sh"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "slurm" / "profile_rocm.sh"
 STUBS = """
 set -uo pipefail
-OUT=$PWD/out WORK=$PWD ROCM= ENTER=()
+OUT=$PWD/out WORK=$PWD ROCM= ENTER=() PYTHON=PYTHON_HERE AAM=AAM_HERE
 mkdir -p "$OUT"
 log() { echo "log: $*"; }
 fail() { echo "fail: $*"; exit "$1"; }
@@ -22,7 +24,10 @@ in_image() {
     esac
 }
 """
-WROTE = "mkdir -p traces/node; echo Name >traces/node/1_kernel_stats.csv"
+WROTE = (
+    "mkdir -p traces/node; printf 'Name,TotalDurationNs\\nattn_fwd,1e6\\nfill,1e6\\n'"
+    " >traces/node/1_kernel_stats.csv"
+)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +43,17 @@ def test_a_tracer_that_fails_loses_no_speed(tmp_path, tracer, traced, words):
     body = SCRIPT.read_text()
     functions = body[body.index("aam() {") : body.index("\nmodule purge")]
     steps = body[body.index('aam doctor --output "$OUT') :]
-    program = STUBS.replace("TRACER", tracer) + functions + "\n" + steps
+    stubs = STUBS.replace("PYTHON_HERE", sys.executable).replace("AAM_HERE", str(ROOT))
+    program = stubs.replace("TRACER", tracer) + functions + "\n" + steps
     done = subprocess.run(["bash", "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert words in done.stdout
-    runs = [line for line in done.stdout.splitlines() if "profile step" in line]
-    assert f"--output-dir {tmp_path}/out/step" in runs[0]
-    assert "kernel-trace" in runs[1]
-    assert [line for line in runs if "--rocprof traces/node" in line] == (
-        runs[2:] if traced else []
-    )
-    assert len(runs) == 2 + traced
+    runs = [line for line in done.stdout.splitlines() if "profile --table" in line]
+    assert f"--memory-profile --output-dir {tmp_path}/out/memory" in runs[0]
+    assert f"--output-dir {tmp_path}/out/step" in runs[1]
+    assert "kernel-trace" in runs[2]
+    assert len(runs) == 3
+    table = tmp_path / "out" / "kernels.txt"
+    assert table.exists() == traced
+    assert not traced or table.read_text().startswith("kernels: 0.002 s, attention 50.0%")
     assert done.stdout.splitlines()[-1] == f"log: results: {tmp_path}/out"

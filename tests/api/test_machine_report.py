@@ -20,5 +20,5 @@ def test_a_comparison_names_what_differs_and_by_how_much():
 def test_a_baseline_that_is_no_report_is_refused(tmp_path, refused):
     path = tmp_path / "before.json"
     path.write_text("[]")
-    words = f"profile step --table {path} --baseline {path} --output-dir {tmp_path}/out"
+    words = f"profile --table {path} --baseline {path} --output-dir {tmp_path}/out"
     assert "is not a report of this command" in refused(main, words.split())

@@ -12,13 +12,13 @@ from aam.config import ModelConfig, PretrainConfig, TrainConfig
 from aam.data.batch import exact_bins, pad_batch
 from aam.data.loader import rarefied_batch, tree_on_device
 from aam.device import attention
-from aam.device.measure import Trace
 from aam.engine.capture import gate
 from aam.engine.step import MicroBatch, total_loss
 from aam.errors import RunError
 from aam.options import RunConfig
-from aam.training.decisions import PretrainingSteps, step_numbers, steps_of
+from aam.training.decisions import PretrainingSteps, steps_of
 from aam.training.pretrain import Layout, Prepared
+from benchmarks.step import Trace, step_numbers
 
 CPU = torch.device("cpu")
 
