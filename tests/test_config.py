@@ -332,8 +332,8 @@ def test_rules_between_options(command, words, message):
 
 
 def test_an_output_that_exists_is_named(tmp_path):
-    (tmp_path / "d.npy").write_text("mine")
-    message = refusal(check, UnifracConfig(output=tmp_path / "d.npy"))
+    (tmp_path / "d.tsv").write_text("mine")
+    message = refusal(check, UnifracConfig(output=tmp_path / "d.tsv"))
     assert "exists already" in message
     assert "--table: not given" in message
 

@@ -55,7 +55,7 @@ def test_listings_are_short():
 def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_failure(
     tmp_path, monkeypatch, capsys, code, is_new, status
 ):
-    output = tmp_path / "d.npy"
+    output = tmp_path / "d.tsv"
 
     def run(*_: object) -> None:
         with atomic_file(output) as temporary:

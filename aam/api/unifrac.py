@@ -19,11 +19,11 @@ from aam.diversity.distances import faith_pd, inner, samples_without_tips, unifr
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.logger import ProgressBar
 from aam.errors import InputError, shown
-from aam.files.output_folder import check_output_file, check_replaced_file
-from aam.io.matrices import Tile, fill_tiles, ids_path, is_written, write_distances, write_faith_pd
+from aam.files.output_folder import check_replaced_file
+from aam.io.matrices import Tile, fill_tiles, is_written, write_distances, write_faith_pd
 from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
-from aam.options import RuntimeConfig, files_read, not_none
+from aam.options import RuntimeConfig, not_none
 from aam.typing import Floats, OptionValue
 
 if TYPE_CHECKING:
@@ -177,10 +177,6 @@ def write_unifrac(config: UnifracConfig) -> None:
     """
     output = not_none(config.output)
     check_replaced_file(output, "unifrac", is_written)
-    if output.suffix == ".npy":
-        names = ids_path(output)
-        check_output_file(names, config.overwrite, files_read(config).values())
-        check_replaced_file(names, "unifrac", lambda _: output.exists())
     table = read_table(not_none(config.table), need_sequences=False)
     tree = read_tree(not_none(config.tree), config.midpoint_root)
     ids, values = _compared(config, table, tree)

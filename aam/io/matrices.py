@@ -1,4 +1,4 @@
-"""Distance matrices with sample ids: .npy, .h5 (ssu), .tsv, .csv and .qza."""
+"""Distance matrices with sample ids: .h5 (ssu), .tsv, .csv and .qza."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Any, TypeAlias
 
 import h5py
@@ -19,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.errors import InputError, problem, refuse, reworded, shown
+from aam.errors import InputError, problem, refuse, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.ids import difference, repeated
 from aam.io.packed import dataset, is_written_artifact, open_hdf5, write_artifact
-from aam.io.text import NUMBER, read_table_text, read_text, unix
+from aam.io.text import NUMBER, read_table_text, read_text
 from aam.typing import Floats
 
 DenseMatrix: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -37,10 +36,6 @@ ROWS = 512
 
 # An attribute of HDF5 files; those of ssu have none.
 CREATOR = "aam"
-
-# Errors of NumPy for a damaged .npy, because it parses the header as Python.
-NO_PYTHON = (SyntaxError, TokenError, OverflowError, RecursionError)
-BAD_NPY = (*NO_PYTHON, ValueError, OSError, EOFError, TypeError, KeyError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,26 +96,6 @@ def _checked(ids: Sequence[str], source: Any, path: Path) -> DistanceMatrix:
     return DistanceMatrix(tuple(ids), values)
 
 
-def ids_path(path: Path) -> Path:
-    """Return the path of the text file with the ids of a matrix in .npy."""
-    return path.with_suffix(".ids.txt")
-
-
-def _read_npy(path: Path) -> DistanceMatrix:
-    names = ids_path(path)
-    if not names.exists():
-        expected = "expected the sample ids there, one per line in the order of the rows"
-        remedy = f"{expected}, or a matrix as .h5, .tsv, .csv or .qza"
-        raise InputError(problem(path, f"{names.name} is missing", remedy=remedy))
-    ids = unix(read_text(names)).removesuffix("\n").split("\n")
-    with reworded(BAD_NPY, f"{path}: not a readable .npy array"):
-        # Mapped first, so that a header that promises more than the file holds allocates nothing.
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(values, np.ndarray):
-        raise InputError(f"{path}: contains several arrays (.npz), expected one square array")
-    return _checked(ids, values, path)
-
-
 def _read_h5(path: Path) -> DistanceMatrix:
     with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
         where = f"{path}: expected what ssu writes with --format hdf5"
@@ -162,7 +137,7 @@ def _known_suffix(path: Path, suffixes: Iterable[str]) -> str:
 
 
 def read_distances(path: Path) -> DistanceMatrix:
-    """Read a distance matrix; the ids of ``D.npy`` stand in ``D.ids.txt``, one per line.
+    """Read a distance matrix.
 
     Raises
     ------
@@ -173,7 +148,7 @@ def read_distances(path: Path) -> DistanceMatrix:
     suffix = _known_suffix(path, MATRIX_SUFFIXES)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    return {".npy": _read_npy, ".h5": _read_h5}.get(suffix, _read_text)(path)
+    return _read_h5(path) if suffix == ".h5" else _read_text(path)
 
 
 def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
@@ -182,14 +157,6 @@ def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
         target[rows, columns] = tile
         if rows != columns:
             target[columns, rows] = tile.T
-
-
-def _begin_npy(path: Path, samples: int) -> int:
-    """Write the header of a .npy file; return the place of its numbers."""
-    layout = {"descr": "<f4", "fortran_order": False, "shape": (samples, samples)}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, layout)
-        return file.tell()
 
 
 def _begin_h5(path: Path, ids: Sequence[str]) -> int:
@@ -244,24 +211,18 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
     Parameters
     ----------
     path : Path
-        Its ending chooses the format; ids of ``D.npy`` go to ``D.ids.txt``.
+        Its ending chooses the format.
     ids : sequence of str
         N sample ids, as tables hold them: printable and different.
     tiles : iterable of (rows, columns, tile)
         Tiles on and above the diagonal, as `unifrac_tiles` yields them.
     """
-    suffix, names = _known_suffix(path, MATRIX_SUFFIXES), ids_path(path)
-    if suffix in (".npy", ".h5"):
+    suffix = _known_suffix(path, MATRIX_SUFFIXES)
+    if suffix == ".h5":
         with atomic_file(path) as temporary:
-            is_npy = suffix == ".npy"
-            place = _begin_npy(temporary, len(ids)) if is_npy else _begin_h5(temporary, ids)
+            place = _begin_h5(temporary, ids)
             with temporary.open("r+b") as file:
                 _filled(file, place, len(ids), tiles)
-            if is_npy:
-                # Between the two files there are no ids, and a matrix without ids is refused.
-                names.unlink(missing_ok=True)
-        if is_npy:
-            write_text(names, "".join(f"{name}\n" for name in ids))
         return
     # Text needs whole rows, so the tiles are gathered in an unnamed file first.
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -295,12 +256,6 @@ def write_faith_pd(path: Path, ids: Sequence[str], values: Floats) -> None:
 # --- earlier results ---------------------------------------------------------------------------
 
 
-def _is_written_npy(path: Path) -> bool:
-    values, names = np.load(path, mmap_mode="r", allow_pickle=False), ids_path(path)
-    has_ids = not names.exists() or len(read_text(names).splitlines()) == len(values)
-    return has_ids and values.dtype == "<f4" and values.shape == (len(values), len(values))
-
-
 def _is_written_h5(path: Path) -> bool:
     with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
         return bool(file.attrs.get("creator") == CREATOR)
@@ -317,9 +272,9 @@ def _is_written_text(path: Path) -> bool:
 
 def is_written(path: Path) -> bool:
     """Return whether a file is a matrix of `write_distances` or the Faith PD of `write_faith_pd`,
-    as its beginning says; of ``D.npy`` the ids are looked at too.
+    as its beginning says.
     """
-    kinds = {".npy": _is_written_npy, ".h5": _is_written_h5, ".qza": is_written_artifact}
-    with contextlib.suppress(InputError, csv.Error, *BAD_NPY):
+    kinds = {".h5": _is_written_h5, ".qza": is_written_artifact}
+    with contextlib.suppress(InputError, csv.Error, OSError, ValueError):
         return kinds.get(path.suffix, _is_written_text)(path)
     return False

@@ -28,7 +28,7 @@ def config(tmp_path) -> UnifracConfig:
     return UnifracConfig(
         table=tmp_path / "table.biom",
         tree=tmp_path / "tree.nwk",
-        output=tmp_path / "d.npy",
+        output=tmp_path / "d.h5",
         missing_tips="drop",
     )
 

@@ -248,7 +248,7 @@ def test_memory_of_every_stage_changes_nothing_but_a_file(study, tmp_path):
 def test_memory_of_a_command_without_a_model_has_one_stage(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk")]
-    words = ["unifrac", *inputs, "--output", "matrix.npy", "--memory-profile"]
+    words = ["unifrac", *inputs, "--output", "matrix.h5", "--memory-profile"]
     assert main(words) == 0
     report = json.loads((tmp_path / "matrix.memory" / "memory.json").read_text())
     assert report["stages"]["between"] > 1e7

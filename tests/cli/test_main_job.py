@@ -254,7 +254,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
             "--asv-chunk-size is -1",
         ),
         ("train {table} --output-dir o --out-dim 0", "--out-dim was removed"),
-        ("unifrac {table} --tree t.nwk --output d.npy --alpha 5", "--alpha is 5, expected 0 to 1"),
+        ("unifrac {table} --tree t.nwk --output d.h5 --alpha 5", "--alpha is 5, expected 0 to 1"),
         ("pretrain {table} --output-dir {study} --overwrite", "left untouched"),
         ("pretrain {table} --output-dir o --max-bp 50", "--trim"),
         ("pretrain {table} --output-dir o --rarefy-depth 10000000", "--rarefy-depth"),
@@ -273,15 +273,8 @@ def test_bad_input_is_one_message_and_status_2(
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
-def test_ids_path_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> None:
-    (tmp_path / "d.ids.txt").write_text("mine")
-    words = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --output {tmp_path}/d.npy"
-    assert aam(words) == 2
-    assert (tmp_path / "d.ids.txt").read_text() == "mine"
-    # A file that no earlier run wrote stays.
-    assert aam(f"{words} --overwrite") == 2
-    assert (tmp_path / "d.ids.txt").read_text() == "mine"
-    (tmp_path / "d.ids.txt").unlink()
+def test_a_matrix_is_replaced_on_request_only(study: Path, tmp_path: Path) -> None:
+    words = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --output {tmp_path}/d.h5"
     assert aam(words) == 0
     assert aam(words) == 2
     assert aam(f"{words} --overwrite") == 0

@@ -163,25 +163,21 @@ def test_a_single_file_replaces_only_a_result_of_the_same_command(study, run, tm
     tables = f"--table {study}/table.biom --tree {study}/tree.nwk --output {made}"
     commands = {
         ".txt": f"predict --table {study}/table.biom --model {run} --threads 1 --output {made}.txt",
-        ".npy": f"unifrac {tables}.npy",
         ".csv": f"unifrac {tables}.csv",
         ".tsv": f"unifrac {tables}.tsv --unifrac-metric faith_pd",
     }
     for suffix, words in commands.items():
         assert main(words.split()) == 0
         assert main([*words.split(), "--overwrite"]) == 0, suffix
-    made.with_suffix(".npy").unlink()
-    mine = {name: made.with_suffix(name) for name in (*commands, ".ids.txt")}
+    mine = {name: made.with_suffix(name) for name in commands}
     predicted = mine[".txt"].read_text()
     texts = {
         ".txt": ["my only copy", "sample-id\tweight\tnote\ns1\t4.5\theavy\n", predicted[9:]],
-        ".npy": ["notes"],
-        ".csv": ["sample-id,biome\ns1,soil\n"],
+        ".csv": ["notes", "sample-id,biome\ns1,soil\n"],
         ".tsv": ["sample-id\tph\ns1\t7\n", predicted],
-        ".ids.txt": ["names of mine\n"],
     }
     for suffix, contents_of_others in texts.items():
-        words = commands[suffix if suffix in commands else ".npy"]
+        words = commands[suffix]
         for text in contents_of_others:
             mine[suffix].write_text(text)
             assert "so it was left untouched" in refused(main, [*words.split(), "--overwrite"])

@@ -81,7 +81,6 @@ READERS: dict[str, Reader] = {
     "metadata.tsv": read_metadata,
     "nwk": read_tree,
     "tree.qza": read_tree,
-    "npy": read_distances,
     "h5": read_distances,
     "distances.tsv": read_distances,
     "distances.qza": read_distances,
@@ -135,8 +134,6 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     write_artifact(folder / "a.tree.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", newick)
     distances = rng.random((7, 7)).astype(np.float32)
     distances = np.triu(distances, 1) + np.triu(distances, 1).T
-    np.save(folder / "a.npy", distances)
-    (folder / "a.ids.txt").write_text("".join(f"{s}\n" for s in samples))
     with h5py.File(folder / "a.h5", "w") as file:
         file["order"], file["matrix"] = np.array([s.encode() for s in samples]), distances
     matrix = pd.DataFrame(distances, samples, samples).to_csv(sep="\t")
@@ -249,10 +246,6 @@ def damage(kind: str, seed: Path, path: Path, draw: random.Random) -> None:
     else:
         blob = _damaged(blob, draw)
     path.write_bytes(blob)
-    if kind == "npy":
-        ids = seed.with_suffix(".ids.txt").read_bytes()
-        ids = _damaged(ids, draw) if draw.random() < 0.2 else ids
-        path.with_suffix(".ids.txt").write_bytes(ids)
 
 
 def attempt(kind: str, path: Path) -> str:
@@ -305,7 +298,7 @@ def _one(seeds: dict[str, list[Path]], folder: Path, at: int) -> bool:
     if wrong:
         print(f"{path}: {wrong}", flush=True)
         return True
-    for file in sorted(path.iterdir()) if path.is_dir() else [path, path.with_suffix(".ids.txt")]:
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         file.unlink(missing_ok=True)
     if path.is_dir():
         path.rmdir()
