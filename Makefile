@@ -56,7 +56,7 @@ help: ## list the targets
 
 setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, into .venv
 
-.venv/.installed: pyproject.toml containers/lock/cpu.txt containers/inside/environment.py
+.venv/.installed: pyproject.toml plugins/aam-16s/pyproject.toml containers/lock/cpu.txt containers/inside/environment.py
 	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . plugins/aam-16s --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 

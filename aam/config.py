@@ -69,7 +69,7 @@ ENCODER = "Run or model of `aam pretrain`, or an encoder by name."
 WEIGHTS_HELP = "Weights of the classes in the order of their names, or balanced."
 MEMBERS_HELP = "Members of the blend; unset: presence and forest, and deep with network options."
 DISTANCES = "Matrix (.h5, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
-ON_TREE = "UniFrac between samples on the reference tree of 16s or 16s-v4."
+ON_TREE = "UniFrac between samples on the reference tree of 16s-v4."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
 # Of a file whose option may be left out before its value.

@@ -17,7 +17,7 @@ from aam.files.atomic import MANIFEST
 ENTRY_POINTS = "aam.encoders"
 
 # The package that provides an encoder, and how to install it.
-PACKAGES = {"16s": "aam-16s", "16s-v4": "aam-16s"}
+PACKAGES = {"16s-v4": "aam-16s"}
 INSTALL = "pip install aam-16s (in a clone of aam: pip install --no-deps ./plugins/aam-16s)"
 
 

@@ -257,7 +257,7 @@ def place_samples(
         Several models, a model without a reference, or a bad table.
     """
     if (reference := _single(models).reference) is None:
-        remedy = f"pass --model 16s or 16s-v4, which are part of aam-16s: {INSTALL}"
+        remedy = f"pass --model 16s-v4, which is part of aam-16s: {INSTALL}"
         fault = "the model has no reference tree"
         raise InputError(problem("--distances", fault, remedy=remedy))
     study, _ = load_table(models, config, table)

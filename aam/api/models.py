@@ -145,7 +145,7 @@ class Model:
         ----------
         table : biom.Table, DataFrame, AnnData, AmpliconTable or path
         asvs : bool
-            Whether the rows are ASVs. A reference tree such as ``16s`` has vectors of samples only.
+            Whether the rows are ASVs, which only a network has vectors of.
         **options
             Of `aam embed`, such as ``rarefy_depth`` or ``sequences``.
 
@@ -202,9 +202,9 @@ class Model:
 
         Examples
         --------
-        The plugin aam-16s has the models ``16s`` and ``16s-v4``:
+        The plugin aam-16s has the model ``16s-v4``:
 
-        >>> aam.load("16s").distances("table.biom")  # doctest: +SKIP
+        >>> aam.load("16s-v4").distances("table.biom")  # doctest: +SKIP
         """
         if metric not in get_args(PlacedMetric):
             expected = " or ".join(get_args(PlacedMetric))
@@ -238,7 +238,7 @@ class Model:
 
         Examples
         --------
-        >>> aam.load("16s").place("table.biom")  # doctest: +SKIP
+        >>> aam.load("16s-v4").place("table.biom")  # doctest: +SKIP
         """
         config = self._configured(EmbedConfig(), table, options)
         return place_samples(self.models, config, table)[1]

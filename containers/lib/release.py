@@ -95,6 +95,12 @@ def make_pages(folder: Path) -> Path:
     return Path(shutil.make_archive(str(folder / name), "zip", folder / "pages"))
 
 
+def make_reference(folder: Path, plugins: Path) -> Path:
+    """Archive the 16S reference of any region, which is part of no wheel, and return its path."""
+    name = str(folder / "aam-16s-any-region")
+    return Path(shutil.make_archive(name, "zip", plugins / "aam-16s", "16s"))
+
+
 def write_digests(paths: list[Path]) -> Path:
     """Write the SHA-256 of files next to them, in the form that `sha256sum --check` reads."""
     lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(paths)]
@@ -125,7 +131,7 @@ def release(draft: bool) -> None:
         plugins = [build_wheel(sources / name, folder / name) for name in names]
         check = [sys.executable, "-m", "twine", "check", "--strict"]
         run("twine", [*check, *map(str, (wheel, sdist, *plugins))], folder)
-        pages = make_pages(folder)
+        others = (make_pages(folder), make_reference(folder, sources))
         environment = folder / "environment"
         make = [sys.executable, str(CONTAINERS / "inside" / "environment.py"), str(environment)]
         lock = CONTAINERS / "lock" / "runtime.txt"
@@ -135,7 +141,7 @@ def release(draft: bool) -> None:
         demo = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"]
         run("the demo", demo, folder)
         written = []
-        for path in (sdist, wheel, *plugins, pages):
+        for path in (sdist, wheel, *plugins, *others):
             written.append(wheel_path().with_name(path.name))
             with atomic_file(written[-1]) as temporary:
                 shutil.copyfile(path, temporary)

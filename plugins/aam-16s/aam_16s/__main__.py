@@ -16,11 +16,13 @@ from aam_16s.encoders import MODELS
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m aam_16s", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    search = commands.add_parser("search", help="nearest samples of a collection, any region")
+    search = commands.add_parser("search", help="nearest samples of a collection")
     search.add_argument("table", type=Path, help="feature table whose samples are searched for")
     search.add_argument("--among", type=Path, required=True, help="feature table to search in")
     search.add_argument("--output", type=Path, required=True, help="table to write (.tsv)")
-    search.add_argument("--model", default="16s", help="encoder or model folder (default: 16s)")
+    search.add_argument(
+        "--model", default="16s-v4", help="encoder or model folder (default: 16s-v4)"
+    )
     search.add_argument(
         "--distance", choices=("cosine", "unifrac", "weighted-normalized"), default="cosine"
     )

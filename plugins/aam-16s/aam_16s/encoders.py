@@ -28,5 +28,4 @@ class Encoder:
         return ReferenceTree.from_arrays(arrays)
 
 
-ANY_REGION = Encoder(MODELS / "16s")
 V4 = Encoder(MODELS / "16s-v4")

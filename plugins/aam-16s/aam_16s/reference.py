@@ -26,7 +26,6 @@ from aam.files.tensors import read_arrays
 from aam.io.phylogeny import Phylogeny, read_tree
 from aam.io.tables import AmpliconTable
 from aam.typing import Tokens
-from aam_16s.encoders import Encoder
 from aam_16s.placement import Floats, Ints, SoftPlacement, least_share
 from aam_16s.presence import SKETCH, WORDS, Presence
 from aam_16s.regions import first_regions
@@ -100,7 +99,7 @@ class ReferenceTree:
     @property
     def encoder(self) -> str:
         """Name of the entry point that rebuilds a reference tree."""
-        return "16s"
+        return "16s-v4"
 
     @property
     def width(self) -> int:
@@ -312,7 +311,8 @@ class ReferenceTree:
         if len(named) > 1:
             log.warning(
                 "warning: the ASVs are of several regions: %s; UniFrac between samples of "
-                "different regions is too long. `python -m aam_16s search` compares them",
+                "different regions is too long. `python -m aam_16s search` with the reference of "
+                "any region compares them",
                 ", ".join(named),
             )
 
@@ -356,9 +356,9 @@ class ReferenceTree:
         return replace(tree, lineages=lineages, taxon=taxon)
 
 
-def shipped_tree(encoder: Encoder) -> ReferenceTree:
-    """The reference tree of an encoder of this package."""
-    return ReferenceTree.from_arrays(read_arrays(encoder.folder / "reference.safetensors"))
+def tree_of_model(folder: Path) -> ReferenceTree:
+    """The reference tree of a saved model."""
+    return ReferenceTree.from_arrays(read_arrays(folder / "reference.safetensors"))
 
 
 def reference_of(tree: Phylogeny, source: str) -> ReferenceTree:

@@ -22,14 +22,14 @@ from aam_16s.distances import PlacedDistance, placed_between
 from aam_16s.samples import PlacedSamples
 
 
-def place(table: Any, model: str | aam.Model = "16s", **options: Any) -> PlacedSamples:
+def place(table: Any, model: str | aam.Model = "16s-v4", **options: Any) -> PlacedSamples:
     """Place the samples of a table on the reference tree of an encoder.
 
     Parameters
     ----------
     table : biom.Table, DataFrame, AnnData, AmpliconTable or path
     model : str or aam.Model
-        ``16s`` for any region of 16S, ``16s-v4``, or a model that has such a tree.
+        ``16s-v4``, or the folder of a model that has such a tree, such as that of any region.
     **options
         Of `aam embed`, such as ``rarefy_depth``, ``sequences`` or ``trim_primers``.
 
@@ -45,7 +45,7 @@ def place(table: Any, model: str | aam.Model = "16s", **options: Any) -> PlacedS
 
 
 def branches(
-    table: Any, metric: PlacedMetric = "unifrac", model: str | aam.Model = "16s", **options: Any
+    table: Any, metric: PlacedMetric = "unifrac", model: str | aam.Model = "16s-v4", **options: Any
 ) -> pd.DataFrame:
     """What each sample has of each branch of the reference tree, by sample id.
 
@@ -59,7 +59,7 @@ def branches(
 
 
 def similarity(
-    table: Any, other: Any, model: str | aam.Model = "16s", **options: Any
+    table: Any, other: Any, model: str | aam.Model = "16s-v4", **options: Any
 ) -> pd.DataFrame:
     """Similarity of the samples of two tables, between 0 and 1, whatever region each is from.
 
@@ -79,7 +79,7 @@ def similarity(
 def search(
     table: Any,
     among: Any = None,
-    model: str | aam.Model = "16s",
+    model: str | aam.Model = "16s-v4",
     *,
     distance: PlacedDistance = "cosine",
     nearest: int = 10,

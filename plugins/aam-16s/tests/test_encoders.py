@@ -1,8 +1,9 @@
-"""The encoder 16s: distances, vectors and taxa of tables, and the search in collections."""
+"""The reference of any region: distances, vectors and taxa of tables, and the search in collections."""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,33 +20,47 @@ from aam.errors import InputError
 from aam.io.matrices import read_distances
 from aam.predict.saved_model import load_model
 from aam_16s.__main__ import main as plugin
-from aam_16s.encoders import ANY_REGION, MODELS, V4
+from aam_16s.encoders import V4
 from aam_16s.search import branches, place, search, similarity
+
+ANY_REGION = Path(__file__).parents[1] / "16s"
 
 # Parts of the gene.
 V1, V4_READS = slice(20, 250), slice(500, 650)
 
 
-@pytest.mark.parametrize("encoder", [ANY_REGION, V4], ids=["16s", "16s-v4"])
-def test_encoders_are_whole_and_small(encoder, capsys):
-    name = encoder.folder.name
-    assert name in installed()
-    saved = load_model(encoder.folder, torch.device("cpu"))
+@pytest.mark.parametrize("folder", [ANY_REGION, V4.folder], ids=["16s", "16s-v4"])
+def test_models_are_whole_and_small(folder):
+    saved = load_model(folder, torch.device("cpu"))
     assert saved.reference is not None
     if saved.network is not None:
         assert saved.notes.seen_samples
         assert {parameter.dtype for parameter in saved.network.parameters()} == {torch.float32}
-    files = list((MODELS / name).iterdir())
+    files = list(folder.iterdir())
     assert max(path.stat().st_size for path in files) < 1_000_000
     assert sum(path.stat().st_size for path in files) < 6_000_000
-    assert plugin(["card", name]) == 0
-    assert capsys.readouterr().out.startswith("# 16S ")
+
+
+def test_one_encoder_is_installed(capsys):
+    assert [entry.value for entry in installed().values()] == ["aam_16s.encoders:V4"]
+    assert [path.name for path in V4.folder.parent.iterdir()] == ["16s-v4"]
+    assert plugin(["card", "16s-v4"]) == 0
+    assert capsys.readouterr().out.startswith("# 16S V4 ")
 
 
 def test_distances_of_any_region(placing, tree, letters, table_of, tmp_path):
     tokens = tree.tokens[::1000]
     v1, v4 = table_of(letters(tokens[:, V1]), "v1"), table_of(letters(tokens[:, V4_READS]), "v4")
-    words = ["embed", "--model", "16s", "--table", str(v1), "--device", "cpu", "--output-dir"]
+    words = [
+        "embed",
+        "--model",
+        str(ANY_REGION),
+        "--table",
+        str(v1),
+        "--device",
+        "cpu",
+        "--output-dir",
+    ]
     asked = ["--distances", "unifrac", "weighted-normalized", "--format", "qza"]
     assert main([*words, str(tmp_path / "out"), *asked]) == 0
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -94,7 +109,15 @@ def test_taxa_of_reads_are_those_of_the_references_that_they_are_from(
     rows = np.flatnonzero(["g__;" not in lineage for lineage in tree.lineages])
     tips = np.flatnonzero(np.isin(tree.taxon, rows))[::40]
     reads = letters(tree.tokens[tips, 300:600])
-    words = ["embed", "--model", "16s", "--table", str(table_of(reads)), "--device", "cpu"]
+    words = [
+        "embed",
+        "--model",
+        str(ANY_REGION),
+        "--table",
+        str(table_of(reads)),
+        "--device",
+        "cpu",
+    ]
     assert main([*words, "--output-dir", str(tmp_path / "new")]) == 0
     taxa = pd.read_csv(tmp_path / "new" / "taxa.tsv", sep="\t", index_col="asv")
     assert taxa.columns.tolist()[-4:-2] == ["genus", "genus.probability"]
@@ -111,7 +134,7 @@ def test_the_nearest_samples_are_found_in_another_region_and_in_one_table(
 ):
     tokens = tree.tokens[::1000]
     v1, v4 = table_of(letters(tokens[:, V1]), "v1"), table_of(letters(tokens[:, V4_READS]), "v4")
-    words = ["search", str(v1), "--nearest", "2", "--output"]
+    words = ["search", str(v1), "--model", str(ANY_REGION), "--nearest", "2", "--output"]
     assert plugin([*words, str(tmp_path / "found.tsv"), "--among", str(v4)]) == 0
     found = pd.read_csv(tmp_path / "found.tsv", sep="\t")
     assert found.columns.tolist() == ["sample-id", "rank", "neighbour", "distance"]

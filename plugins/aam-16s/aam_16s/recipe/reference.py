@@ -2,7 +2,8 @@
 OUTPUT [NUMBER]``.
 
 GG_13_8_OTUS is the folder of that name in the Python package qiime-default-reference 0.1.3
-(Greengenes 13_8, CC BY-SA 3.0), CARD the text of the model card, OUTPUT the folder to write.
+(Greengenes 13_8, CC BY-SA 3.0), CARD the text of the model card, next to its LICENSE.txt, OUTPUT
+the folder to write. A clone has the result in plugins/aam-16s/16s, and a release as a file.
 """
 
 from __future__ import annotations
@@ -22,11 +23,8 @@ from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny, parse_newick, prune
 from aam.predict.description import InputOptions, Notes
 from aam.predict.saved_model import SavedModel
-from aam_16s.encoders import MODELS
 from aam_16s.recipe.ship import ship_model
 from aam_16s.reference import ReferenceTree
-
-LICENCE = MODELS / "16s" / "LICENSE.txt"
 
 # How many sequences are drawn, of which lengths, and the depth to which samples are rarefied.
 REFERENCES, SHORTEST, LONGEST, DEPTH, SEED = 10_000, 1250, 1650, 1000, 0
@@ -94,8 +92,8 @@ def run(folder: Path, card: Path, output: Path, number: int = REFERENCES) -> int
         notes=Notes(),
         reference=reference,
     )
-    files = {"card.md": card, LICENCE.name: LICENCE}
-    texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    paths = {"card.md": card, "LICENSE.txt": card.with_name("LICENSE.txt")}
+    texts = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
     ship_model(saved, output, texts)
     return FINISHED
 

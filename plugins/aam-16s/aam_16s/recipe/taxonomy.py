@@ -1,8 +1,10 @@
-"""Genus and place of reads by ``16s``, without a study: ``python -m aam_16s.recipe.taxonomy GG``.
+"""Genus and place of reads by the reference ``16s``, without a study: ``python -m
+aam_16s.recipe.taxonomy GG FOLDER``.
 
-GG is the folder as in `aam_16s.recipe.reference`. Reads are crops of sequences that are no
-reference. The first table compares genera with naive Bayes on the same references, where some
-reference has the genus; the second says how far from its place a read of each phylum is put.
+GG is the folder as in `aam_16s.recipe.reference`, FOLDER what that writes. Reads are crops of
+sequences that are no reference. The first table compares genera with naive Bayes on the same
+references, where some reference has the genus; the second says how far from its place a read of
+each phylum is put.
 """
 
 from __future__ import annotations
@@ -20,10 +22,9 @@ from aam.data.tokens import K, encode, kmer_words
 from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny
 from aam.typing import Tokens
-from aam_16s.encoders import ANY_REGION
 from aam_16s.presence import WORDS
 from aam_16s.recipe.reference import LONGEST, SHORTEST, read_greengenes, read_taxonomy
-from aam_16s.reference import RANKS, ReferenceTree, shipped_tree
+from aam_16s.reference import RANKS, ReferenceTree, tree_of_model
 
 # Where crops begin on their sequence (within 20 bases; anywhere where it is not given), and how
 # long they are.
@@ -169,9 +170,9 @@ def print_phyla(
             )
 
 
-def run(folder: Path) -> int:
+def run(folder: Path, model: Path) -> int:
     """Print both tables."""
-    reference = shipped_tree(ANY_REGION)
+    reference = tree_of_model(model)
     tree, sequence_of = read_greengenes(folder)
     lineage_of = read_taxonomy(folder)
     usable = [
@@ -196,4 +197,4 @@ def run(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(Path(sys.argv[1])))
+    sys.exit(run(*map(Path, sys.argv[1:])))
