@@ -42,4 +42,4 @@ def __dir__() -> list[str]:
 
 
 # The Makefile takes the last word of this file for the version.
-__version__ = "0.2.0"
+__version__ = "0.3.0"
