@@ -53,7 +53,7 @@ DASHED = {"color": SOFT, "strokeWidth": 1.2, "strokeDash": [5, 4]}
 
 # Height of an interval below its name and value, which stand closer to it than to the next name;
 # the longest name that a line has room for.
-ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 52, 12, 47
+ROW_HEIGHT, NAME_SIZE, LONGEST_NAME = 52, 12, 48
 
 # A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
 Chart = Any
