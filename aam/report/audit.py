@@ -40,13 +40,17 @@ def _sentence(row: Any, audit: Audit) -> str:
     if row.remark == "same" and audit.classes:
         return (
             f"Each value of {column} has one value of {target}: these samples cannot tell them "
-            f"apart. Leave {column} out; a model that looks good may have learned it."
+            f"apart. A model that looks good may have learned {column}; do not pass it as a "
+            "covariate."
         )
     if row.remark == "same":
-        return f"{column} rises or falls with {target}, or cuts it into parts: leave {column} out."
+        return (
+            f"{column} rises or falls with {target}, or cuts it into parts: do not pass it as a "
+            "covariate."
+        )
     if row.remark == "gives away":
         words = score_in_words(row.split, row.split_gain, audit.classes)
-        remedy = "leave it out, or justify it"
+        remedy = "as a covariate, leave it out or justify it"
         if column in (DEPTH_COLUMN, RICHNESS):
             remedy = "the report compares the model with it"
         return f"{column} alone predicts {target} with {words}: {remedy}."

@@ -64,7 +64,7 @@ def test_a_number_in_other_words_is_left_out(form):
     metadata["other"] = np.asarray(NUMBERS[form](metadata["ph"]))
     frame = frame_of(table, metadata, "ph")
     assert frame["remark"].to_dict() == {**dict.fromkeys(frame.index, ""), "other": "same"}
-    assert frame.loc["other", "advice"].endswith("leave other out.")
+    assert frame.loc["other", "advice"].endswith("do not pass it as a covariate.")
 
 
 CLASSES = {
