@@ -12,7 +12,7 @@ import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
 from aam.config import EvaluateConfig
-from aam.data.checks import warn_of_single_samples
+from aam.data.checks import list_groups
 from aam.data.donors import divided_donors
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
@@ -274,7 +274,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     columns = _columns(config, models, metadata)
     metadata = metadata.nested(columns.group, columns.study)
     if columns.group is not None:
-        warn_of_single_samples(metadata, columns.group, table.sample_ids)
+        list_groups(metadata, columns.group, table.sample_ids)
         warnings += _about_groups(table, metadata, columns.group, split)
         table = _with_seen_groups(table, models, metadata, columns.group)
     if study is not None and split is not None:

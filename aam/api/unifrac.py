@@ -69,7 +69,7 @@ def _compared(
     """
     table = without_samples(table, excluded_ids(config.exclude, table.sample_ids))
     if (depth := config.rarefy_depth) is not None:
-        table, _ = deep_enough(table, depth)
+        table = deep_enough(table, depth)
         counts = sparse.csr_array(rarefied_counts(table, depth, config.seed, 0))
         table = make_table(counts, table.sample_ids, table.feature_ids)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)

@@ -5,18 +5,16 @@ metadata.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csr_array, csr_matrix
 
 from aam.errors import refuse, short, shown
 from aam.io.ids import md5
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import folded
-from aam.typing import Ids, Ints
+from aam.typing import Ids
 
 log = logging.getLogger("aam")
 
@@ -30,29 +28,18 @@ SAME_DEPTH, MOST_READS = 0.005, 10**8
 LARGEST_LOG, LEAST_MEDIAN_LOG = 25, 3
 
 
-def warn_of_two_numbers(metadata: Metadata, columns: Iterable[str], ids: Ids) -> None:
-    """Warn of `columns` of only two numbers, which are rather classes."""
-    for name in sorted(columns):
-        numbers = metadata.numbers(name, ids)
-        if len(values := np.unique(numbers[~np.isnan(numbers)])) == 2:
-            text = "warning: %s: %r contains only %g and %g and is predicted as a number; "
-            text += "--classifier makes classes"
-            log.warning(text, metadata.source, name, *values)
-
-
-def warn_of_single_samples(metadata: Metadata, group: str, ids: Ids) -> None:
-    """Warn of samples without a value in the column of groups."""
-    if number := metadata.values(group, ids).count(None):
-        text = "warning: %s: %d of %d samples have no value in --group-column %s; each counts as a "
-        log.warning(text + "group of its own", metadata.source, number, len(ids), group)
-
-
 def list_groups(metadata: Metadata, group: str, ids: Ids) -> None:
-    """Log the number of groups and the largest, by which two spellings and placeholders show."""
-    sizes = pd.Series(metadata.values(group, ids), dtype=object).value_counts()
+    """Log the number of groups and the largest, by which two spellings and placeholders show; warn
+    of samples without one.
+    """
+    values = pd.Series(metadata.values(group, ids), dtype=object)
+    sizes = values.value_counts()
     largest = [f"{short(value)!r} {size}" for value, size in sizes[:MOST_LARGEST].items()]
     text = "%s: %r: %d groups with a value, the largest: %s"
     log.info(text, metadata.source, group, len(sizes), ", ".join(largest) or "none")
+    if number := int(values.isna().sum()):
+        text = "warning: %s: %d of %d samples have no value in --group-column %s; each counts as a "
+        log.warning(text + "group of its own", metadata.source, number, len(ids), group)
 
 
 def list_groups_of_batches(metadata: Metadata, group: str, batch: str, ids: Ids) -> None:
@@ -63,16 +50,6 @@ def list_groups_of_batches(metadata: Metadata, group: str, batch: str, ids: Ids)
         text = "%s: %d values of %r occur in several values of %r, and each counts as one group; "
         text += "if they were numbered anew, write both into one column"
         log.info(text, metadata.source, number, group, batch)
-
-
-def nearest_samples(presence: csr_array | csr_matrix) -> Ints:
-    """Return the most similar other sample of each, by the Jaccard index of their ASVs, [n]."""
-    present = presence.astype(np.float32)
-    shared = np.asarray((present @ present.T).todense())
-    richness = np.asarray(present.sum(axis=1)).ravel()
-    index = shared / np.maximum(richness[:, None] + richness - shared, 1)
-    np.fill_diagonal(index, -1)
-    return np.asarray(index.argmax(axis=1))
 
 
 def list_shallow_samples(table: AmpliconTable) -> None:

@@ -99,7 +99,7 @@ def describe_primers(table: AmpliconTable, from_model: bool) -> str:
     return f"{share} still contain a primer: {listed}; {remedy}"
 
 
-def warn_of_primers(table: AmpliconTable, from_model: bool) -> None:
+def warn_of_primers(table: AmpliconTable, from_model: bool = False) -> None:
     """Warn of the primers of `describe_primers`."""
     if primers := describe_primers(table, from_model):
         log.warning("warning: %s", primers)

@@ -100,14 +100,6 @@ def rarefied_table(
     return matrix_of(rarefied_rows(study, rows, epoch), study.table.shape[1])
 
 
-def rarefied_richness(study: Study, rows: Ints) -> Ints:
-    """Return the number of ASVs of the samples at `rows` in the rarefaction of evaluation, [n], one
-    by one.
-    """
-    richness = [len(rarefied_rows(study, row, EVALUATION)[0][0]) for row in rows[:, None]]
-    return np.array(richness, dtype=np.int64)
-
-
 # Fewer reads say little about which ASVs a sample has, so they are never chosen, only asked for.
 LOWEST_DEPTH = 500
 SMALLEST_CLASS = 10

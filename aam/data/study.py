@@ -35,7 +35,7 @@ from aam.io.metadata import Metadata, align
 from aam.io.phylogeny import Phylogeny, matched_tree
 from aam.io.tables import AmpliconTable
 from aam.options import not_none
-from aam.typing import Array, Classes, Floats, Integers, Ints, Reals, Rows, Tokens
+from aam.typing import Array, Floats, Integers, Ints, Reals, Rows, Tokens
 
 log = logging.getLogger("aam")
 
@@ -363,7 +363,7 @@ def make_study(
     Raises `InputError`: ASVs that are too long, samples without metadata, features that are
     metadata, a depth that none reaches, ASVs without a tip.
     """
-    tables = _tables_of_length(inputs.tables, max_bp, config.trim, from_model)
+    tables = [primers.fit_length(x, max_bp, config.trim, from_model) for x in inputs.tables]
     joined, origin = _joined(tables, inputs.names)
     samples = sample_frame(dict.fromkeys((*inputs.file_samples, *joined.sample_ids)))
     samples.loc[list(inputs.excluded), "state"] = "excluded"
@@ -380,12 +380,11 @@ def make_study(
         training = {name for split in splits for name in split.ids("train")}
     if depth is None:
         depth = choose_depth(aligned, classes, training)
-    table, dropped = deep_enough(aligned, depth, from_model)
+    table = deep_enough(aligned, depth, from_model)
     if not from_model:
-        primers.warn_of_primers(table, from_model)
+        primers.warn_of_primers(table)
         region.warn_of_regions(table)
     checks.warn_of_reads(aligned)
-    _log_dropped_classes(classes, aligned.sample_ids, dropped)
     study = replace(study.keep(table.sample_ids, "few reads"), depth=depth)
     matrix = None if inputs.matrix is None else inputs.matrix.select(table.sample_ids)
     parts = _parts(study.table, study.origin, inputs, config)
@@ -412,29 +411,6 @@ def _check_features(study: Study) -> None:
         checks.refuse_metadata_inside(study.table, study.metadata, named)
 
 
-def _tables_of_length(
-    tables: Sequence[AmpliconTable], max_bp: int | None, trim: bool, from_model: bool
-) -> list[AmpliconTable]:
-    """Return tables of ASVs of at most `max_bp` nucleotides; `InputError` with those of others."""
-    problems, fitted = Problems(), list[AmpliconTable]()
-    for table in tables:
-        with problems.collected():
-            fitted.append(primers.fit_length(table, max_bp, trim, from_model))
-    problems.raise_if_any()
-    return fitted
-
-
-def _log_dropped_classes(
-    classes: Classes, sample_ids: Sequence[str], dropped: Collection[str]
-) -> None:
-    """Warn of the classes of the samples that were dropped."""
-    for name, class_of in classes.items() if dropped else ():
-        totals = Counter(class_of[sample] or "" for sample in sample_ids)
-        counts = Counter(class_of[sample] or "" for sample in dropped)
-        lines = [f"{counts[x]} of {totals[x]} of {x or 'no class'!r}" for x in sorted(counts)]
-        log.warning("dropped for too few reads, by %r: %s", name, ", ".join(lines))
-
-
 def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
     """The samples of a study that have what is required of their metadata; warn of odd values, and
     show the values of targets. Classes of too few groups are left out.
@@ -455,10 +431,8 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
             if name not in names:
                 metadata.numbers(name, ids)
     problems.raise_if_any()
-    checks.warn_of_two_numbers(metadata, {*columns.targets} - {*names}, ids)
     if (group := study.config.group_column) is not None:
         checks.list_groups(metadata, group, ids)
-        checks.warn_of_single_samples(metadata, group, ids)
         if study.config.batch_column is not None:
             checks.list_groups_of_batches(metadata, group, study.config.batch_column, ids)
     if not columns.learned:

@@ -176,29 +176,26 @@ def without_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable
     return select_samples(table, [name for name in table.sample_ids if name not in ids])
 
 
-def deep_enough(
-    table: AmpliconTable, depth: int, from_model: bool = False
-) -> tuple[AmpliconTable, dict[str, int]]:
-    """Return the samples with at least `depth` reads, and the dropped ones with their reads, which
-    are logged.
+def deep_enough(table: AmpliconTable, depth: int, from_model: bool = False) -> AmpliconTable:
+    """Return the samples with at least `depth` reads; the others are logged.
 
     Raises `InputError` if no sample has this depth; if the depth is `from_model`, no option lowers
     it.
     """
-    reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
-    if too_deep := [name for name, reads in reads_of.items() if reads >= TOO_MANY_READS]:
+    names = np.array(table.sample_ids, object)
+    if len(too_deep := names[table.depths >= TOO_MANY_READS]):
         fault = f"{len(too_deep)} samples have {TOO_MANY_READS:,} reads or more: {shown(too_deep)}"
         raise InputError(f"{fault}; no sequencer gives this number; pass the counted reads")
-    dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
-    if len(dropped) == len(reads_of):
+    dropped = names[table.depths < depth]
+    if len(dropped) == len(names):
         remedy = "the model was trained at this depth; pass deeper samples"
         remedy = remedy if from_model else "lower --rarefy-depth"
         deepest = f"no sample has {depth} reads (the deepest has {max(table.depths)})"
         raise InputError(f"{deepest}; {remedy}")
-    if dropped:
+    if len(dropped):
         text = "%d of %d samples have fewer than %d reads and are left out: %s"
-        log.warning(text, len(dropped), len(reads_of), depth, shown(dropped, 3))
-    return select_samples(table, [name for name in reads_of if name not in dropped]), dropped
+        log.warning(text, len(dropped), len(names), depth, shown(dropped, 3))
+    return select_samples(table, names[table.depths >= depth].tolist())
 
 
 def write_biom(table: AmpliconTable, path: Path) -> None:

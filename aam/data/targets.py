@@ -206,6 +206,8 @@ def described(metadata: Metadata, names: Ids, classes: Ids, groups: Ids) -> list
             numbers = pd.Series(metadata.numbers(name)).dropna()
             text = f"{len(numbers)} numbers from {numbers.min():g} to {numbers.max():g}"
             text += f", median {numbers.median():g}, {numbers.nunique()} different values"
+            if numbers.nunique() == 2:
+                text += ", predicted as numbers; --classifier makes classes"
             sentences.append(f"{where}: {text}")
             continue
         frame = pd.DataFrame({"class": metadata.values(name), "group": groups})

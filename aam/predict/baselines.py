@@ -22,7 +22,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from aam.config import PREDICTION_PASSES
 from aam.data.loader import distances_of
-from aam.data.rarefaction import rarefied_richness
+from aam.data.rarefaction import rarefied_table
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
@@ -313,7 +313,7 @@ def target_data(
         labels=spec.labels,
         folds=folds_of(splits, ids),
         depth=study.table.depths[rows],
-        richness=rarefied_richness(study, rows),
+        richness=np.diff(rarefied_table(study, rows=rows).indptr),
         levels=levels,
         groups=predictions.group_values(metadata, columns.group, ids),
         studies=predictions.column_values(metadata, columns.study, ids),

@@ -42,14 +42,6 @@ def test_whole_numbers_that_are_no_reads_are_named(caplog, scale, words):
     assert bool(caplog.text) == bool(words)
 
 
-@pytest.mark.parametrize(("values", "says"), [("0 1 0", "only 0 and 1 and is"), ("1 2 3", "")])
-def test_two_numbers_are_rather_classes(caplog, values, says):
-    metadata = metadata_of(y=values.split())
-    checks.warn_of_two_numbers(metadata, ["y"], metadata.ids)
-    assert says in caplog.text
-    assert len(caplog.records) == bool(says)
-
-
 @pytest.mark.parametrize(("centres", "number"), [("a a b b", 2), ("a b a a", 1), ("a b a b", 0)])
 def test_groups_of_several_batches_are_counted(caplog, centres, number):
     metadata = metadata_of(child=[1, 2, 1, 2], centre=centres.split())
@@ -66,6 +58,7 @@ def test_the_number_of_groups_and_the_largest_are_shown(caplog):
     metadata = metadata_of(person=values)
     checks.list_groups(metadata, "person", metadata.ids)
     assert "'person': 4 groups with a value, the largest: 'unknown' 3, 'b' 2, '7' 1" in caplog.text
+    assert "1 of 8 samples have no value in --group-column person; each counts as" in caplog.text
 
 
 # --- metadata inside a table --------------------------------------------------------------------

@@ -156,7 +156,6 @@ def test_the_depth_keeps_nine_tenths_of_every_class(deep_files, caplog):
     assert depth("site") == depth("case", classifier=True) == 1002
     decided = "90 % of the training samples of class 'gut' of 'site'"
     assert f"{decided}; of all samples together" in caplog.text
-    assert "dropped for too few reads, by 'site': 1 of 10 of 'gut'" in caplog.text
 
 
 @pytest.mark.parametrize("option", ["targets", "optional", "batch_column"])

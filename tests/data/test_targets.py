@@ -150,6 +150,8 @@ def test_values_are_shown_with_samples_and_groups():
         "'unknown' 1 of 1",
         "metadata: 'age': 6 numbers from -9 to 7, median 4.5, 6 different values",
     ]
+    (numbers,) = described(metadata_of(y=[0, 1, 0]), ("y",), (), "abc")
+    assert numbers.endswith("2 different values, predicted as numbers; --classifier makes classes")
     many = metadata_of(x=[f"c{row:02d}" for row in range(40)] * 2)
     (listed,) = described(many, ("x",), ("x",), many.ids)
     assert listed.endswith(

@@ -11,7 +11,7 @@ import sklearn.metrics
 from sklearn.ensemble import RandomForestRegressor
 
 from aam.data.loader import rarefied_batch
-from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
+from aam.data.rarefaction import EVALUATION
 from aam.data.study import StudyPart
 from aam.evaluate import comparison
 from aam.evaluate.comparison import Baseline
@@ -149,12 +149,6 @@ def study(study_of, tiny):
     given = tiny(samples=24, asvs=30)
     given["counts"][2:, 7] = 0
     return study_of(**given)
-
-
-def test_richness_is_that_of_the_rarefied_table(study):
-    rows = np.array([3, 0, 11])
-    expected = np.diff(rarefied_table(study).indptr)[rows]
-    assert rarefied_richness(study, rows).tolist() == expected.tolist()
 
 
 # --- learning ----------------------------------------------------------------------------------
