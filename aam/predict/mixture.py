@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import gammaln
+from scipy.stats import false_discovery_control
 
 from aam.data.duplicates import Likeness
 from aam.typing import Bools, Floats, Ints
@@ -101,7 +102,6 @@ class Mixture:
         self.of_group = sparse.csr_array(sparse.csr_array(member) @ present)
         self.shares = sparse.csr_array(counts.multiply(1 / self.depth[:, None]))
         self.columns = sparse.csc_array(self.shares)
-        self.log_share = np.log(self.columns.data)
         low, high = max(1.0, LEAST_MIXTURE * self.depth.min()), LARGEST_MIXTURE * self.depth.max()
         steps = max(0, int(np.log(high / low) / np.log(GRID_STEP)))
         self.reads = low * GRID_STEP ** np.arange(2 + steps)
@@ -162,21 +162,10 @@ class Mixture:
 
     def _coarse(self, row: int) -> Floats:
         """Log likelihood ratio of each sample as a source, [N], at the best of a few shares."""
-        features, reads, chance = self._sample(row)
-        begins = self.columns.indptr[features].astype(np.int64)
-        lengths = self.columns.indptr[features + 1] - begins
-        ends = np.cumsum(lengths)
-        entries = np.repeat(begins - ends + lengths, lengths) + np.arange(ends[-1])
-        common = _Common(
-            source=self.columns.indices[entries],
-            feature=np.repeat(features, lengths),
-            reads=np.repeat(reads, lengths),
-            chance=np.repeat(chance, lengths),
-            odds=np.repeat(_odds(reads, chance, self.depth[row]), lengths),
-            share=self.columns.data[entries],
-            log_share=self.log_share[entries],
+        common, ratio = (
+            self._common(row, np.arange(len(self.groups))),
+            np.full(len(self.groups), -np.inf),
         )
-        ratio = np.full(len(self.groups), -np.inf)
         share = self.reads / self.depth[row]
         for step in np.flatnonzero((share >= LEAST_MIXTURE) & (share <= LARGEST_MIXTURE)):
             total = common.totals(self.reads[step], len(ratio)) - self.absence[step]
@@ -186,15 +175,15 @@ class Mixture:
     def _common(self, row: int, sources: Ints) -> _Common:
         """Features that a sample has in common with some sources, by their place [C]."""
         features, reads, chance = self._sample(row)
-        odds = _odds(reads, chance, self.depth[row])
-        place = np.full(self.counts.shape[1], -1)
-        place[features] = np.arange(len(features))
-        shares = self.shares[sources]
-        both = place[shares.indices] >= 0
-        place, share = place[shares.indices[both]], shares.data[both]
-        source = np.repeat(np.arange(len(sources)), np.diff(shares.indptr))[both]
-        shared = features[place], reads[place], chance[place], odds[place]
-        return _Common(source, *shared, share, np.log(share))
+        odds, shares = _odds(reads, chance, self.depth[row]), self.columns[:, features]
+        place = np.full(len(self.groups), -1)
+        place[sources] = np.arange(len(sources))
+        source = place[shares.indices]
+        both = source >= 0
+        feature = np.repeat(np.arange(len(features)), np.diff(shares.indptr))[both]
+        shared = features[feature], reads[feature], chance[feature], odds[feature]
+        share = shares.data[both]
+        return _Common(source[both], *shared, share, np.log(share))
 
     def _sample(self, row: int) -> tuple[Ints, Floats, Floats]:
         """Features of a sample, their reads, and the chance that each is there without a source:
@@ -282,10 +271,7 @@ def stand_out(evidence: Floats) -> Bools:
 
 def discoveries(chance: Floats) -> Bools:
     """Which p values are below the line of Benjamini and Hochberg (1995), [N]."""
-    ordered, n = np.sort(chance), len(chance)
-    below = ordered <= FALSE_DISCOVERIES * np.arange(1, n + 1) / max(n, 1)
-    limit = ordered[below].max(initial=-1.0)
-    return np.asarray(chance <= limit)
+    return np.asarray(false_discovery_control(chance) <= FALSE_DISCOVERIES)
 
 
 def likeliest_sources(

@@ -4,8 +4,6 @@ may have been shifted in the sheet.
 
 from __future__ import annotations
 
-import logging
-import time as clock
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +17,12 @@ from aam.predict.mixture import LEAST_TABLE_SAMPLES, Mixture, Sources, likeliest
 from aam.predict.shifts import shifted_rows
 from aam.typing import Array, Ints
 
-log = logging.getLogger("aam")
-
 MIXTURE_COLUMNS = ("sample", "source", "share", "evidence", "feature", "reads", "feature_evidence")
 PAIR_COLUMNS = ("first", "first_subject", "first_time", "second", "second_subject", "second_time")
 SHIFT_COLUMNS = ("shift", "sample", "subject", "time", "resembles")
 
-# Features of a suspicion that are listed, and seconds after which the time left is told.
-LISTED_SAMPLES, LONG = 20, 30.0
+# Features of a suspicion that are listed.
+LISTED_SAMPLES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,25 +54,6 @@ class SampleCheck:
     duplicates: pd.DataFrame
     shifts: pd.DataFrame
     limits: list[str]
-
-
-class _Clock:
-    """Progress of a check, which logs once how long it takes."""
-
-    def __init__(self, bar: ProgressBar, samples: int) -> None:
-        self.bar, self.samples = bar, samples
-        self.start, self.has_logged = clock.perf_counter(), False
-
-    def __call__(self, done: int) -> None:
-        self.bar.update(done)
-        seconds = clock.perf_counter() - self.start
-        if self.has_logged or done < 20 or seconds < 1:
-            return
-        self.has_logged = True
-        if (total := seconds / done * self.samples) > LONG:
-            minutes = max(1, round(total / 60))
-            text = "the search for mixtures of %d samples takes about %d minutes"
-            log.info(text, self.samples, minutes)
 
 
 def check_table(
@@ -113,8 +90,7 @@ def check_table(
         limits.append("few samples")
     else:
         with ProgressBar("Samples", len(rows), "samples") as bar:
-            progress = _Clock(bar, len(rows))
-            sources = likeliest_sources(counts, groups, likeness, pairs, progress)
+            sources = likeliest_sources(counts, groups, likeness, pairs, bar.update)
         if not has_subjects and sources.has_relatives:
             sources = None
             limits.append("needs subjects")
