@@ -136,9 +136,8 @@ def predictions_apart(name: str, task: TargetData, python: Path) -> Array | str:
         "classes": len(task.labels),
         "batch": np.unique(studies, return_inverse=True)[1],
     }
-    has_value = task.truth >= 0 if task.labels else np.isfinite(task.truth)
     for number, (train, test) in enumerate(task.folds):
-        arrays[f"train_{number}"], arrays[f"test_{number}"] = train[has_value[train]], test
+        arrays[f"train_{number}"], arrays[f"test_{number}"] = train[task.has_truth[train]], test
     with tempfile.TemporaryDirectory() as work:
         source, output = Path(work) / "task.npz", Path(work) / "predictions.npy"
         np.savez(source, **arrays)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from aam.data.targets import TargetSpec
-from aam.errors import InputError, problem, reworded, shown
+from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.evaluate.metrics import (
     Measure,
     by_fold,
@@ -52,8 +51,8 @@ TAKEN_PART: dict[SampleSubset, EvaluatedSubset] = {
     "seen-group": "seen-group",
 }
 
-# How far the probabilities of a sample, each written with seven digits, may be from a sum of 1, and
-# that of its label from the largest. Squares of numbers above the largest overflow.
+# How far the probabilities of a sample, each written with seven digits, may be from a sum of 1.
+# Squares of numbers above the largest overflow.
 SHARE_ROUNDING, LARGEST_PREDICTION = 1e-4, 1e38
 
 WRITTEN = (
@@ -144,17 +143,15 @@ def make_predictions(
 
 
 def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable]:
-    """The tables with the labels of all; a label that a model never saw has probability 0."""
+    """The tables with the labels of all; a label that a model never saw has probability 0. Bounds
+    are those of the first.
+    """
     specs, absent = [], dict[str, float]()
     for versions in zip(*(table.specs for table in tables), strict=True):
         union = {label for version in versions for label in version.labels}
         complete = (version.labels for version in versions if set(version.labels) == union)
         labels = next(complete, tuple(sorted(union)))
-        ranges = [version.bounds for version in versions if version.bounds is not None]
-        bounds = None
-        if ranges:
-            bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
-        spec = replace(versions[0], labels=labels, bounds=bounds)
+        spec = replace(versions[0], labels=labels)
         specs.append(spec)
         absent |= dict.fromkeys(_columns(spec) if spec.labels else [], 0.0)
     made = []
@@ -227,21 +224,18 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 def _cells(path: Path) -> pd.DataFrame:
     """The cells of a file as text, by sample id."""
-    lines = csv.reader(io.StringIO(read_text(path), newline=""), dialect="excel-tab", strict=True)
-    with reworded((csv.Error,), f"{path}: expected {WRITTEN}"):
-        header, *rows = [row for row in lines if row] or [[]]
-    names = header[1:]
-    if header[:1] != ["sample-id"] or tuple(names[-3:]) != TEXT_COLUMNS or len(names) < 4:
-        raise InputError(problem(path, f"has the columns {shown(header)}", WRITTEN, REMEDY))
-    ids = [row[0] for row in rows if len(row) == len(header)]
-    if len(ids) < len(rows) or not rows:
-        fault = f"{len(rows) - len(ids)} of {len(rows)} rows have not {len(header)} cells"
-        raise InputError(problem(path, fault, WRITTEN, REMEDY))
-    counts = Counter([*names, *ids])
+    text = io.StringIO(read_text(path), newline="")
+    with reworded((ValueError,), f"{path}: expected {WRITTEN}"):
+        rows = pd.read_csv(text, sep="\t", header=None, dtype=object, keep_default_na=False)
+    names, cells = [*rows.iloc[0]], rows.iloc[1:]
+    if names[0] != "sample-id" or tuple(names[-3:]) != TEXT_COLUMNS or len(names) < 5:
+        raise InputError(problem(path, f"has the columns {shown(names)}", WRITTEN, REMEDY))
+    if cells.empty:
+        raise InputError(problem(path, "has no samples", WRITTEN, REMEDY))
+    counts = Counter([*names, *cells[0]])
     if wrong := [name for name, count in counts.items() if count > 1 or not name]:
         raise InputError(problem(path, f"{shown(wrong)} twice or empty", WRITTEN, REMEDY))
-    index = pd.Index(ids, name="sample-id", dtype=object)
-    return pd.DataFrame([row[1:] for row in rows], index, names, dtype=object)
+    return cells.set_axis(names, axis=1).set_index("sample-id")
 
 
 def _specs(columns: Sequence[str]) -> tuple[TargetSpec, ...]:
@@ -267,23 +261,31 @@ def read_predictions(path: Path) -> PredictionTable:
     """
     cells = _cells(path)
     specs = _specs([*cells][: -len(TEXT_COLUMNS)])
-    frame, faults = cells[[*TEXT_COLUMNS]].copy(), dict[str, Bools]()
-    for name in (name for spec in specs for name in _columns(spec) if name in cells):
+    numbers = [name for spec in specs for name in _columns(spec) if name in cells]
+    frame, faults = cells[[*TEXT_COLUMNS]].copy(), dict[str, pd.Series]()
+    for name in numbers:
         frame[name] = pd.to_numeric(cells[name], errors="coerce").astype(np.float64)
-        is_number = np.abs(frame[name]) <= LARGEST_PREDICTION
-        faults[f"column {name!r}: no number"] = ((cells[name] != "") & ~is_number).to_numpy()
-    table = PredictionTable(specs, frame)
-    for spec in specs:
-        faults |= _impossible(table, spec, cells)
-    faults |= _unknown_subsets(table)
-    problems = list[str]()
+        is_number = frame[name].abs() <= LARGEST_PREDICTION
+        faults[f"column {name!r}: no number"] = (cells[name] != "") & ~is_number
+    table, subset, has_fold = PredictionTable(specs, frame), frame["subset"], frame["fold"] != ""
+    is_predicted = np.any([has_prediction(table.predicted(x.name)) for x in specs], axis=0)
+    faults[f"column 'subset': none of {', '.join(SAMPLE_SUBSETS)}"] = ~subset.isin(
+        SAMPLE_SUBSETS
+    ) & (is_predicted | (subset != ""))
+    faults["column 'fold': no value, though other samples have one"] = (
+        is_predicted & ~has_fold & (subset == "test") & has_fold.any()
+    )
+    for spec in (spec for spec in specs if spec.labels):
+        shares = frame[_columns(spec)]
+        outside = ((shares < -SHARE_ROUNDING) | (shares > 1 + SHARE_ROUNDING)).any(axis=1)
+        no_sum = (shares.sum(axis=1, skipna=False) - 1).abs() > SHARE_ROUNDING
+        fault = f"column {spec.name!r}: probabilities that are no numbers from 0 to 1 with a sum of"
+        faults[f"{fault} 1"] = shares.notna().all(axis=1) & (outside | no_sum)
+    listed = dict[str, bool]()
     for fault, rows in faults.items():
-        if rows.any():
-            ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
-            text = f"{fault}, in {rows.sum()} of {len(rows)} samples ({ids})"
-            problems.append(problem(path, text, remedy=REMEDY))
-    if problems:
-        raise InputError(*problems)
+        text = f"{fault}, in {rows.sum()} of {len(rows)} samples ({shown(rows.index[rows], 3)})"
+        listed[f"{text}; {REMEDY}"] = bool(rows.any())
+    refuse(path, listed)
     return table
 
 
@@ -292,39 +294,6 @@ def is_written(path: Path) -> bool:
     with contextlib.suppress(InputError):
         return not any(read_predictions(path).texts("fold"))
     return False
-
-
-def _unknown_subsets(table: PredictionTable) -> dict[str, Bools]:
-    """Samples, bool [N], whose subset or fold aam does not write."""
-    is_predicted = np.any([has_prediction(table.predicted(x.name)) for x in table.specs], axis=0)
-    subset, has_fold = table.frame["subset"], (table.frame["fold"] != "").to_numpy()
-    is_known = subset.isin(SAMPLE_SUBSETS).to_numpy()
-    expected = f"column 'subset': none of {', '.join(SAMPLE_SUBSETS)}"
-    part = is_predicted & ~has_fold & (subset == "test").to_numpy()
-    return {
-        expected: ~is_known & (is_predicted | (subset != "").to_numpy()),
-        "column 'fold': no value, though other samples have one": part & has_fold.any(),
-    }
-
-
-def _impossible(table: PredictionTable, spec: TargetSpec, cells: pd.DataFrame) -> dict[str, Bools]:
-    """Samples with each problem, bool [N], in the predictions of a target."""
-    values, where = table.predicted(spec.name), f"column {spec.name!r}"
-    if not spec.labels:
-        limits = table.limits(spec.name)
-        low, high = (values, values) if limits is None else limits.T
-        return {f"{where}: a lower limit above the upper one": low > high}
-    outside = (values < -SHARE_ROUNDING) | (values > 1 + SHARE_ROUNDING)
-    no_shares = outside.any(axis=1) | (np.abs(values.sum(axis=1) - 1) > SHARE_ROUNDING)
-    column = pd.Index(spec.labels).get_indexer(cells[spec.name])
-    label_share = values[np.arange(len(column)), column]
-    disagrees = (column < 0) | (label_share < values.max(axis=1) - SHARE_ROUNDING)
-    has_values = np.isfinite(values).all(axis=1)
-    return {
-        f"{where}: probabilities that are no numbers from 0 to 1 with a sum of 1": has_values
-        & no_shares,
-        f"{where}: a label that has not the largest probability": has_values & disagrees,
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,16 +431,16 @@ def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
     return np.where(values == "", -1, np.where(place < 0, UNKNOWN_CLASS, place))
 
 
-def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    """Values of a column as text, empty where missing; None without a column."""
+def column_values(
+    metadata: Metadata, column: str | None, ids: Sequence[str], groups: bool = False
+) -> Array | None:
+    """Values of a column as text, empty where missing; None without a column. Of a column of
+    `groups`, a sample without a value is a group of its own.
+    """
     if column is None:
         return None
-    return np.array([value or "" for value in metadata.values(column, ids)])
-
-
-def group_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    """Group of each sample, one of its own where it has none; None without a column."""
-    return None if column is None else np.array(metadata.groups(column, ids))
+    values = metadata.groups(column, ids) if groups else metadata.values(column, ids)
+    return np.array([value or "" for value in values])
 
 
 def guess(truth: Array, classes: int) -> Array:
@@ -492,7 +461,7 @@ def target_predictions(
         predicted=table.predicted(spec.name),
         labels=spec.labels,
         fold=np.array(folds) if len(set(folds)) > 1 else None,
-        groups=group_values(metadata, columns.group, ids),
+        groups=column_values(metadata, columns.group, ids, groups=True),
         batch=column_values(metadata, columns.batch, ids),
         limits=table.limits(spec.name),
         subset=np.array(table.texts("subset"), object),

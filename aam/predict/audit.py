@@ -15,24 +15,12 @@ from aam.data.columns import Column, column_of_numbers, is_constant_within, read
 from aam.data.donors import Donors, find_donors, likeness_of, likeness_within
 from aam.data.splits import Groups
 from aam.data.study import Study
-from aam.device.rng import generator
+from aam.device.rng import subsample
 from aam.options import not_none
-from aam.predict.leaks import (
-    LARGEST_LIMIT,
-    LEAST_GROUPS_OF_CLASS,
-    LEAST_LEAK_UNITS,
-    Score,
-    indicators,
-    is_confounded,
-    is_copy_of_number,
-    predicted_by,
-    predicted_by_microbes,
-    score,
-    share_decided,
-)
+from aam.predict import leaks
 from aam.predict.out_of_fold import Fold, group_folds
 from aam.predict.prediction import presence_of
-from aam.typing import Floats, Ints, Rows
+from aam.typing import Floats, Ints
 
 AUDIT_FOLDS = 5
 # The likenesses of this number of samples take a second.
@@ -86,7 +74,7 @@ class Audit:
     group: str | None = None
     divided_by: str | None = None
     classes: bool = False
-    microbes: Score = field(default_factory=Score)
+    microbes: leaks.Score = field(default_factory=leaks.Score)
     units: int = 0
     noticeable: float = np.inf
     has_gaps: bool = False
@@ -94,7 +82,7 @@ class Audit:
     @property
     def can_judge(self) -> bool:
         """Whether a column that gives the target away would have been named."""
-        return self.noticeable <= LARGEST_LIMIT
+        return self.noticeable <= leaks.LARGEST_LIMIT
 
     @property
     def recommended_group(self) -> str | None:
@@ -128,7 +116,8 @@ def make_audit(
     time_column : str, optional
         Column of times, which names no donors.
     """
-    rows, metadata = _audited_rows(study), not_none(study.metadata)
+    rows = subsample(len(study.table), 0, MOST_AUDIT_SAMPLES)
+    metadata = not_none(study.metadata)
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     presence, counts, data = presence_of(study, rows), study.table.counts[rows], study.config
     read = {name: read_column(metadata, name, ids) for name in metadata.columns}
@@ -150,15 +139,18 @@ def make_audit(
     metadata = metadata.nested(group, data.study_column)
     groups, divided = (None if x is None else metadata.groups(x, ids) for x in (group, divider))
     tests = sum(state == "" for state in frame["remark"])
-    design = _design(read[target], classifier, ids, groups, divided, tests)
+    goal, units = read[target], np.unique(groups or ids, return_inverse=True)[1]
+    classes = classifier or not goal.is_number
+    split, random = _folds(ids, goal, divided), _folds(ids, goal, None)
+    design = Design(goal, classes, split, random, units, tests)
     microbes, gains = _scores_of_microbes(presence, design, columns)
     return replace(
         audit,
         frame=_sorted(_judged(frame.assign(microbes_gain=gains), design, columns)),
-        classes=design.classes,
+        classes=classes,
         divided_by=divider,
         microbes=microbes,
-        units=len(np.unique(groups or ids)),
+        units=int(units.max()) + 1,
         noticeable=design.noticeable,
     )
 
@@ -176,33 +168,11 @@ def _divided_donors(candidates: Sequence[Donors], groups: Column | None) -> tupl
     )
 
 
-def _design(
-    target: Column, classifier: bool, ids: Sequence[str], groups: Groups, blocks: Groups, tests: int
-) -> Design:
-    """How columns are scored: by folds of whole blocks, and of single samples."""
-    return Design(
-        target,
-        classifier or not target.is_number,
-        _folds(ids, target, blocks),
-        _folds(ids, target, None),
-        np.unique(groups or ids, return_inverse=True)[1],
-        tests=tests,
-    )
-
-
 def _judged(frame: pd.DataFrame, design: Design, columns: Sequence[Column]) -> pd.DataFrame:
     """The rows of columns with their measurements, and the remark that follows from these."""
     frame = frame.join(pd.DataFrame([design.measurements(column) for column in columns]))
     pairs = zip(columns, frame.itertuples(), strict=True)
     return frame.assign(remark=[design.remark(column, row) for column, row in pairs])
-
-
-def _audited_rows(study: Study) -> Rows:
-    """Rows of the samples, or of `MOST_AUDIT_SAMPLES` random ones of more."""
-    rows = np.arange(len(study.table))
-    if len(rows) <= MOST_AUDIT_SAMPLES:
-        return rows
-    return np.sort(generator(0, "audit").choice(rows, MOST_AUDIT_SAMPLES, replace=False))
 
 
 def _description(column: Column, alike: Floats, candidates: Sequence[Donors]) -> dict[str, object]:
@@ -248,46 +218,46 @@ class Design:
     @cached_property
     def truth(self) -> Floats:
         """The target as numbers [N, 1] or indicators of classes [N, K]."""
-        return indicators(self.goal, self.classes)
+        return leaks.indicators(self.goal, self.classes)
 
     @cached_property
     def noticeable(self) -> float:
         """Gain above which a column would be named; infinite with too few groups or folds."""
         folds, groups = len(self.split), len(np.unique(self.units))
-        if folds < LEAST_GROUPS_OF_CLASS or groups < LEAST_LEAK_UNITS:
+        if folds < leaks.LEAST_GROUPS_OF_CLASS or groups < leaks.LEAST_LEAK_UNITS:
             return np.inf
-        perfect = score(self.truth, self.truth, self.units, self.tests)
+        perfect = leaks.score(self.truth, self.truth, self.units, self.tests)
         return perfect.gain - perfect.low
 
-    def score(self, predicted: Floats) -> Score:
+    def score(self, predicted: Floats) -> leaks.Score:
         """Judge predictions [N, K] of the target."""
-        return score(self.truth, predicted, self.units, self.tests)
+        return leaks.score(self.truth, predicted, self.units, self.tests)
 
     def measurements(self, column: Column) -> dict[str, float]:
         """Scores of a column on both splits, and how far it and the target decide each other."""
         few_levels = 2 * column.levels <= column.samples
         codes = column.codes if few_levels else column.strata
-        random = self.score(predicted_by(column, self.truth, self.random))
-        split = self.score(predicted_by(column, self.truth, self.split))
+        random = self.score(leaks.predicted_by(column, self.truth, self.random))
+        split = self.score(leaks.predicted_by(column, self.truth, self.split))
         return {
             "random": random.value,
             "split": split.value,
             "random_gain": random.gain,
             "split_gain": split.gain,
             "split_low": split.low,
-            "decides": share_decided(codes, self.codes),
-            "decided": share_decided(self.codes, codes),
+            "decides": leaks.share_decided(codes, self.codes),
+            "decided": leaks.share_decided(self.codes, codes),
         }
 
     def remark(self, column: Column, row: Any) -> str:
         """What follows from the figures of a column, one of `REMARKS`."""
         if row.remark in ("id", "constant", "donors"):
             return str(row.remark)
-        if self.classes and is_confounded(column, self.goal):
+        if self.classes and leaks.is_confounded(column, self.goal):
             return "same"
-        if not self.classes and is_copy_of_number(column, self.goal.numbers):
+        if not self.classes and leaks.is_copy_of_number(column, self.goal.numbers):
             return "same"
-        gives_away = Score(row.split, row.split_gain, row.split_low).alarms
+        gives_away = leaks.Score(row.split, row.split_gain, row.split_low).alarms
         return "gives away" if gives_away else str(row.remark)
 
 
@@ -299,17 +269,17 @@ def _folds(ids: Sequence[str], goal: Column, groups: Groups) -> list[Fold]:
 
 def _scores_of_microbes(
     presence: sparse.csr_matrix, design: Design, columns: Sequence[Column]
-) -> tuple[Score, list[float]]:
+) -> tuple[leaks.Score, list[float]]:
     """The microbes' score of the target, and the gain by which they predict each column that varies
     and has not too many levels, else NaN.
     """
     told = [c for c in columns if c.is_number or 2 <= c.levels <= MOST_LEVELS]
-    truths = [design.truth, *map(indicators, told)]
+    truths = [design.truth, *map(leaks.indicators, told)]
     ends = np.cumsum([truth.shape[1] for truth in truths])[:-1]
-    predicted = predicted_by_microbes(presence, np.hstack(truths), design.random)
+    predicted = leaks.predicted_by_microbes(presence, np.hstack(truths), design.random)
     target, *others = np.split(predicted, ends, axis=1)
     gains = {
-        column.name: score(truth, values, design.units, design.tests).gain
+        column.name: leaks.score(truth, values, design.units, design.tests).gain
         for column, truth, values in zip(told, truths[1:], others, strict=True)
     }
     return design.score(target), [gains.get(column.name, np.nan) for column in columns]

@@ -16,9 +16,10 @@ import torch
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn import ensemble
-from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
+from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.neighbors import KNeighborsRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from aam.config import PREDICTION_PASSES
 from aam.data.loader import distances_of
@@ -31,13 +32,14 @@ from aam.evaluate.comparison import Baseline
 from aam.evaluate.predictions import Columns, PredictionTable, combined
 from aam.io.metadata import Metadata
 from aam.options import RuntimeConfig, not_none
+from aam.predict import estimator
 from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, Blend
-from aam.predict.column_estimators import LevelMedian, LevelShares, Ordered
+from aam.predict.column_estimators import LevelMedian, LevelShares
 from aam.predict.estimator import CountsEstimator, Samples
-from aam.predict.out_of_fold import Fold, Pairwise, folds_of, out_of_fold
+from aam.predict.out_of_fold import Fold, folds_of, out_of_fold
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
-from aam.typing import Array, Floats
+from aam.typing import Array, Bools, Floats
 
 log = logging.getLogger("aam")
 
@@ -57,6 +59,9 @@ NEIGHBOUR_COUNT = 10
 # samples up to which a report compares the model with strong baselines.
 DEFAULT_FOLDS, MOST_FOLD_ROWS, MOST_CELLS = 5, 1_500, 20_000_000
 MOST_BASELINE_ROWS = MOST_FOLD_ROWS
+
+# The time of boosting grows with the features, the classes and the trees.
+BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
 
 # Trees of the forest on a few columns.
 TREES = 100
@@ -97,6 +102,11 @@ class TargetData:
     def units(self) -> Array:
         """The group of each sample, or the sample, [N]."""
         return np.arange(len(self.truth)) if self.groups is None else self.groups
+
+    @property
+    def has_truth(self) -> Bools:
+        """Samples with a truth, [N]."""
+        return np.asarray(self.truth >= 0 if self.labels else np.isfinite(self.truth))
 
     def out_of_fold(self, estimator: BaseEstimator, X: Any) -> Array:
         """Held-out predictions [N] or [N, K] of an estimator that reads X: samples or inputs."""
@@ -156,7 +166,8 @@ def _trivial_estimators(task: TargetData, seed: int) -> dict[str, tuple[BaseEsti
     for name, values in columns.items():
         estimators[name] = wide, values[:, None]
         if len(task.labels) == 2:
-            estimators[name] = Ordered(), values - np.median(values)
+            centred = (values - np.median(values))[:, None]
+            estimators[name] = LogisticRegression(), centred
     for column, levels in task.levels.items():
         name = f"the {column}'s {'classes' if classes else 'median'}"
         estimators[name] = LevelShares() if classes else LevelMedian(), levels
@@ -171,45 +182,14 @@ def trivial_baselines(task: TargetData, seed: int = 0) -> tuple[Baseline, ...]:
     value that is the same in all samples, and a level that training lacks, give no baseline.
     """
     baselines = []
-    for name, (estimator, values) in _trivial_estimators(task, seed).items():
-        baseline = Baseline(name, task.out_of_fold(estimator, values))
+    for name, (learner, values) in _trivial_estimators(task, seed).items():
+        baseline = Baseline(name, task.out_of_fold(learner, values))
         if baseline.constant or np.isfinite(baseline.predicted).any():
             baselines.append(baseline)
     return tuple(baselines)
 
 
 # --- baselines that learn from ASVs -------------------------------------------------------------
-
-
-class Neighbours(Pairwise):
-    """The mean of the nearest training samples, weighted by one over their distance.
-
-    It is the mean over several matrices of distances, [N, N, draws].
-    """
-
-    def __init__(self, n_neighbors: int = NEIGHBOUR_COUNT) -> None:
-        self.n_neighbors = n_neighbors
-
-    def fit(self, distances: Array, y: Array) -> Neighbours:
-        """Learn from distances [n, n, draws] and numbers or codes of classes [n]."""
-        if is_classifier(self):
-            self.classes_, code = np.unique(y, return_inverse=True)
-            y = np.eye(len(self.classes_))[code]
-        number = min(self.n_neighbors, len(y))
-        model = KNeighborsRegressor(number, metric="precomputed", weights="distance")
-        self.models_ = [clone(model).fit(draw, y) for draw in np.moveaxis(distances, 2, 0)]
-        return self
-
-    def predict(self, distances: Array) -> Array:
-        """Numbers [n] or probabilities [n, K] from distances [n, training samples, draws]."""
-        draws = zip(self.models_, np.moveaxis(distances, 2, 0), strict=True)
-        return np.asarray(np.mean([model.predict(draw) for model, draw in draws], axis=0))
-
-
-class NeighboursClassifier(ClassifierMixin, Neighbours):  # type: ignore[misc]
-    """Neighbours that predict probabilities of classes."""
-
-    predict_proba = Neighbours.predict
 
 
 def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator]:
@@ -221,11 +201,23 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
         MEMBERS[name].estimators[0 if classes else 1] for name in ("forest", "presence")
     )
     return {
-        BOOSTING: trees(*parameters, "shares", "boosting"),
         "linear model of log-ratios": linear(*parameters, "clr"),
         MEMBERS["forest"].description: trees(*parameters),
         MEMBERS["presence"].description: linear(*parameters),
     }
+
+
+def boosting(classes: bool, samples: Samples, study: Study) -> tuple[BaseEstimator, Array]:
+    """Gradient boosting by histograms, and the shares and covariates of samples that it reads."""
+    rarefied = samples.rarefied(study.depth, study.seed, 0)
+    common = estimator.common_names([rarefied])
+    names = estimator.informative_names([rarefied], common, BOOSTED_FEATURES)
+    shares = estimator.feature_values("shares", rarefied, names).toarray()
+    kind: Any = ensemble.HistGradientBoostingClassifier
+    if not classes:
+        kind = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
+    trees = kind(max_iter=BOOSTED_TREES, random_state=study.seed)
+    return trees, np.hstack([shares, samples.covariates])
 
 
 def _without_distances(study: Study, samples: int) -> str:
@@ -237,9 +229,8 @@ def _without_distances(study: Study, samples: int) -> str:
 
 
 def unifrac_distances(study: Study, samples: Samples, passes: int) -> Floats | None:
-    """UniFrac distances between samples in several rarefactions, plus those of their covariates.
-
-    They are [N, N, passes]; None without a tree or a matrix.
+    """UniFrac distances between samples, the mean over several rarefactions, plus those of their
+    covariates, [N, N]; None without a tree or a matrix.
     """
     if _without_distances(study, len(samples)):
         return None
@@ -250,7 +241,7 @@ def unifrac_distances(study: Study, samples: Samples, passes: int) -> Floats | N
         if distance is not None:
             values = np.maximum(distance.numpy(), 0).astype(np.float64)
             draws.append(values + cdist(samples.covariates, samples.covariates, "cityblock"))
-    return np.stack(draws, axis=2) if draws else None
+    return np.mean(draws, axis=0) if draws else None
 
 
 def strong_baselines(
@@ -262,19 +253,23 @@ def strong_baselines(
     for training in (True, False):
         samples.rarefactions(study.depth, study.seed, passes, training)
     estimators: dict[str, tuple[BaseEstimator, Any]] = {
-        name: (estimator, samples)
-        for name, estimator in make_baselines(classes, study.depth, passes, study.seed).items()
+        name: (learner, samples)
+        for name, learner in make_baselines(classes, study.depth, passes, study.seed).items()
         if name not in in_blend
     }
     forest = _forest(classes, n_jobs=torch.get_num_threads(), random_state=study.seed)
     estimators[FIELD_DEFAULT] = forest, samples.counts.astype(np.float32).toarray()
+    estimators[BOOSTING] = boosting(classes, samples, study)
     if (distances := unifrac_distances(study, samples, passes)) is not None:
-        neighbours = NeighboursClassifier if classes else Neighbours
-        estimators[NEIGHBOURS] = neighbours(NEIGHBOUR_COUNT), distances
+        neighbours = KNeighborsClassifier if classes else KNeighborsRegressor
+        sizes = [int(task.has_truth[fold.train].sum()) for fold in task.folds]
+        number = max(1, min([NEIGHBOUR_COUNT, *sizes]))
+        nearest = neighbours(number, metric="precomputed", weights="distance")
+        estimators[NEIGHBOURS] = nearest, distances
     baselines = []
-    for name, (estimator, inputs) in estimators.items():
+    for name, (learner, inputs) in estimators.items():
         begun = time.monotonic()
-        predicted = task.out_of_fold(estimator, inputs)
+        predicted = task.out_of_fold(learner, inputs)
         baselines.append(Baseline(name, predicted, trivial=False))
         log.info("baseline %s of %s: %.0f s", name, target, time.monotonic() - begun)
     return tuple(baselines)
@@ -315,7 +310,7 @@ def target_data(
         depth=study.table.depths[rows],
         richness=np.diff(rarefied_table(study, rows=rows).indptr),
         levels=levels,
-        groups=predictions.group_values(metadata, columns.group, ids),
+        groups=predictions.column_values(metadata, columns.group, ids, groups=True),
         studies=predictions.column_values(metadata, columns.study, ids),
         covariates=covariates,
         samples=replace(Samples.of_study(study, rows), covariates=covariates),

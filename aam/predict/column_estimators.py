@@ -1,17 +1,12 @@
-"""Estimators that read one column: the level of each sample, or a number."""
+"""Estimators that read one column: the level of each sample."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.tree import DecisionTreeRegressor
 
-from aam.evaluate.metrics import auroc
 from aam.typing import Array
-
-# Leaves of a tree hold at least this number of samples, and a share of a fiftieth.
-LEAST_OF_LEAF, LEAVES = 5, 50
 
 
 class LevelMedian(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -56,36 +51,3 @@ class ShrunkenLevelMean(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sums = self.sums_.reindex(levels, fill_value=0).to_numpy()
         sizes = self.sizes_.reindex(levels, fill_value=0).to_numpy()[:, None]
         return np.asarray((sums + self.mean_) / (sizes + 1))
-
-
-class ShallowTree(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A tree of depth 3 on one number."""
-
-    def fit(self, numbers: Array, y: Array) -> ShallowTree:
-        """Learn from numbers [n] and targets [n, K]."""
-        leaf = max(LEAST_OF_LEAF, len(y) // LEAVES)
-        tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
-        self.tree_ = tree.fit(numbers[:, None], y)
-        return self
-
-    def predict(self, numbers: Array) -> Array:
-        """Predict targets [n, K]."""
-        return np.asarray(self.tree_.predict(numbers[:, None]).reshape(len(numbers), -1))
-
-
-class Ordered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Probabilities of two classes in the order of one value, its direction chosen in training.
-
-    The sigmoid is the same in every fold, so that the pooled AUROC is that of the value itself.
-    """
-
-    def fit(self, values: Array, y: Array) -> Ordered:
-        """Choose the direction from values [n] and classes 0 or 1 [n]."""
-        self.classes_ = np.arange(2)
-        self.sign_ = -1 if auroc(y == 1, values) < 0.5 else 1
-        return self
-
-    def predict_proba(self, values: Array) -> Array:
-        """Probabilities [n, 2]."""
-        second = 1 / (1 + np.exp(-self.sign_ * values))
-        return np.stack([1 - second, second], axis=1)

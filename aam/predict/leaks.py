@@ -9,18 +9,15 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 from scipy.stats import norm, spearmanr
-from sklearn.dummy import DummyRegressor
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KernelCenterer
+from sklearn.tree import DecisionTreeRegressor
 
 from aam.data.columns import Column
 from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.metrics import auroc
-from aam.predict.column_estimators import ShallowTree, ShrunkenLevelMean
+from aam.predict.column_estimators import ShrunkenLevelMean
 from aam.predict.estimator import MIN_SAMPLES
-from aam.predict.members import PENALTY
+from aam.predict.members import PENALTY, RidgePath, joint_kernel
 from aam.predict.out_of_fold import Fold, out_of_fold
 from aam.typing import Floats, Ints
 
@@ -38,6 +35,8 @@ LEAST_OF_LEVEL, LEAST_OF_COPY = 5, 8
 # A class needs this number of groups in folds, an audit `LEAST_LEAK_UNITS` groups to say that
 # nothing was seen.
 LEAST_GROUPS_OF_CLASS, LEAST_LEAK_UNITS = 3, 10
+# Leaves of a tree hold at least this number of samples, and a share of a fiftieth.
+LEAST_OF_LEAF, LEAVES = 5, 50
 # Larger numbers count as this one: trees read float32, and squares must not overflow.
 LARGEST_NUMBER = 1e30
 
@@ -64,8 +63,10 @@ def predicted_by(column: Column, target: Floats, folds: Sequence[Fold]) -> Float
         predictions.append(out_of_fold(ShrunkenLevelMean(), column.codes, target, folds))
     if len(present):
         numbers = np.clip(column.numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
-        filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)
-        predictions.append(out_of_fold(ShallowTree(), filled, target, folds))
+        filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
+        leaf = max(LEAST_OF_LEAF, len(target) // LEAVES)
+        tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
+        predictions.append(out_of_fold(tree, filled, target, folds).reshape(target.shape))
     return min(predictions, key=lambda predicted: float(((target - predicted) ** 2).sum()))
 
 
@@ -74,13 +75,9 @@ def predicted_by_microbes(
 ) -> Floats:
     """Targets [N, K] of each fold, predicted by a linear model of presence of the other folds."""
     common = presence[:, np.asarray(presence.sum(axis=0)).ravel() >= MIN_SAMPLES]
-    kernel = np.asarray((common @ common.T).todense(), np.float64)
-    variance = float(np.trace(KernelCenterer().fit_transform(kernel))) / len(kernel)
-    kernel /= variance if variance > 1e-9 * np.diag(kernel).mean() else 1.0
-    ridge = KernelRidge(alpha=PENALTY, kernel="precomputed")
-    # A centred kernel predicts differences from the mean of the other folds.
-    around = out_of_fold(make_pipeline(KernelCenterer(), ridge), kernel, targets, folds)
-    return around + out_of_fold(DummyRegressor(), targets, targets, folds)
+    kernel, *_ = joint_kernel([common.astype(np.float64)], np.zeros((len(targets), 0)))
+    ridge, weights = RidgePath(np.array([PENALTY])), np.ones(len(targets))
+    return out_of_fold(ridge, kernel, targets, folds, sample_weight=weights)[:, 0]
 
 
 class Score(NamedTuple):

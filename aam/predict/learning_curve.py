@@ -23,7 +23,7 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import TargetData
-from aam.predict.blend import DEFAULT_MEMBERS, Blend, make_blend
+from aam.predict.blend import DEFAULT_MEMBERS, BlendClassifier, BlendRegressor, TargetBlend
 from aam.predict.out_of_fold import Fold
 from aam.typing import Array, Floats, Rows
 
@@ -142,16 +142,16 @@ def _drawn_groups(task: TargetData, train: Rows, share: float, seed: int, draw: 
 
 def _drawn_task(task: TargetData, share: float, seed: int, draw: int) -> TargetData | None:
     """The task with a share of the training groups of each fold."""
-    folds, has_truth = [], task.truth >= 0 if task.labels else np.isfinite(task.truth)
+    folds = []
     for train, test in task.folds:
-        rows = _drawn_groups(task, train[has_truth[train]], share, seed, draw)
+        rows = _drawn_groups(task, train[task.has_truth[train]], share, seed, draw)
         if rows is None:
             return None
         folds.append(Fold(rows, test))
     return replace(task, folds=folds)
 
 
-def _held_out(task: TargetData, blend: Blend) -> TargetPredictions:
+def _held_out(task: TargetData, blend: TargetBlend) -> TargetPredictions:
     """Predictions of the test samples that have a truth."""
     samples, fold = not_none(task.samples), np.full(len(task.truth), -1)
     for number, part in enumerate(task.folds):
@@ -175,8 +175,8 @@ def learning_curve(
     every share.
     """
     samples = not_none(task.samples)
-    blend = make_blend(bool(task.labels), depth, CURVE_PASSES, seed)
-    blend.set_params(members=tuple(members))
+    kind = BlendClassifier if task.labels else BlendRegressor
+    blend = kind(depth, CURVE_PASSES, seed, tuple(members))
     for training in (True, False):
         samples.rarefactions(depth, seed, CURVE_PASSES, training=training)
     metric, points, errors = headline(task.labels), list[dict[str, float]](), list[Floats]()

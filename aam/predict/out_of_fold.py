@@ -72,7 +72,8 @@ def out_of_fold(
     Returns
     -------
     float64 [N, ...]
-        Numbers or, for classes, probabilities [N, K]; NaN where no fold predicts.
+        Numbers or, for classes, probabilities [N, K]; NaN where no fold predicts. Where a fold
+        learns from one class alone, that has probability 1.
     """
     has_value = np.asarray(y >= 0 if classes else np.isfinite(y).reshape(len(y), -1).all(axis=1))
     is_pairwise = get_tags(estimator).input_tags.pairwise
@@ -81,6 +82,9 @@ def out_of_fold(
     for train, test in folds:
         train = train[has_value[train]]
         if not len(train) or not len(test):
+            continue
+        if classes and len(np.unique(y[train])) == 1:
+            predicted[test] = np.eye(classes)[y[train[0]]]
             continue
         inputs = [X[np.ix_(rows, train)] if is_pairwise else X[rows] for rows in (train, test)]
         arguments = {name: values[train] for name, values in by_sample.items()}
