@@ -77,17 +77,11 @@ class Evaluation:
         """The metric that decides in each batch that has it, sorted; empty unless each of several
         batches was held out whole.
         """
-        if self.subset != "held-out" or not self.complete.batches_held_out_whole:
-            return []
+        is_new = self.subset == "held-out" and self.complete.batches_held_out_whole
         # Samples without a batch are no batch.
-        return self._sorted({name: level for name, level in self.batches.items() if name})
+        return self.sorted_key({x: y for x, y in self.batches.items() if x and is_new})
 
-    @property
-    def in_new_folds(self) -> list[float]:
-        """The same of folds that are values of a column; empty where folds were drawn."""
-        return self._sorted(self.folds) if self.names.fold else []
-
-    def _sorted(self, levels: Levels) -> list[float]:
+    def sorted_key(self, levels: Levels) -> list[float]:
         """The metric that decides at the levels that have it, sorted; empty below two."""
         values = [metrics[self.key].value for _, metrics in levels.values()]
         finite = sorted(value for value in values if math.isfinite(value))

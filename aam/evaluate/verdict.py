@@ -53,9 +53,6 @@ ONE_CLASS, LEAST_VERDICT_SAMPLES = 0.95, 20
 # plain accuracy says nothing of the others.
 SOLVED = {"auroc": 0.9, "balanced_accuracy": 0.9, "r2": 0.8}
 
-# At most these metrics inside the batches are next to nothing.
-NO_SIGNAL = {"auroc": 0.55, "r2": 0.05}
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -172,8 +169,8 @@ def _cautions(result: Evaluation) -> list[str]:
 def _spread_of_new_batches(result: Evaluation) -> list[str]:
     """Say how the metric differs between batches, or values of a column, held out whole."""
     name, values = result.names.batch, result.in_new_batches
-    if not values:
-        name, values = result.names.fold, result.in_new_folds
+    if not values and (name := result.names.fold):
+        values = result.sorted_key(result.folds)
     if not values:
         return []
     mean, low, high = map(number, (float(np.mean(values)), values[0], values[-1]))
@@ -204,19 +201,13 @@ def _unscored(predictions: TargetPredictions) -> list[str]:
 def _absent_classes(complete: TargetPredictions) -> list[str]:
     """Say that all samples are of one class, or that folds lack one of two and have no AUROC."""
     labels, truth = complete.labels, complete.truth
-    if len(labels) != 2:
-        is_one = len(np.unique(truth)) == 1
-        return [f"All samples are {labels[truth[0]]!r}: other classes are not judged."] * is_one
-    has_both = pd.Series(truth).groupby(complete.folds).nunique() > 1
-    if has_both.all():
-        return []
-    if has_both.any():
-        folds = f"{has_both.sum()} of {len(has_both)} folds"
-        return [f"The AUROC is the mean over the {folds} that have both classes."]
-    reason = "No fold has both classes (fewer folds may)"
     if len(np.unique(truth)) == 1:
-        reason = f"All samples are {labels[truth[0]]!r}"
-    return [f"{reason}: there is no AUROC, and nothing is compared."]
+        return [f"All samples are {labels[truth[0]]!r}: other classes are not judged."]
+    has_both = pd.Series(truth).groupby(complete.folds).nunique() > 1
+    if len(labels) > 2 or has_both.all():
+        return []
+    folds = f"{has_both.sum()} of {len(has_both)} folds have both classes"
+    return [f"{folds}: the AUROC is the mean over these."]
 
 
 def _frequent_class(complete: TargetPredictions) -> list[str]:
@@ -310,35 +301,25 @@ def batch_sentences(
 def _inside_batches(complete: TargetPredictions, name: str) -> list[str]:
     """Say how good the predictions are inside batches, compared with all samples."""
     labels, inside = complete.labels, within_batches(complete)
-    varies = pd.Series(complete.truth).groupby(complete.batch).transform("nunique") > 1
     if math.isnan(inside):
-        pair = "samples of two classes" if labels else "two values of the target"
-        reason = f": the target cannot be told from the {name}"
-        if varies.any():
-            reason = f" in one fold: there is no AUROC within a {name}"
-        return [f"No {name} holds {pair}{reason}."]
+        return [
+            f"No {name} holds two values of the target in one fold: the target may not be told "
+            f"from the {name}."
+        ]
     # In batches of one class nothing is told of classes.
+    varies = pd.Series(complete.truth).groupby(complete.batch).transform("nunique") > 1
     compared = complete.at(varies.to_numpy()) if labels else complete
     key, reference = ("auroc", "") if labels else ("r2", f" against each {name}'s own mean")
     over = unweighted_metrics(compared.measure, compared.truth, compared.predicted)[key]
     text = f"Within a {name}, the {TITLES[key]}{reference} is {number(inside)}"
-    sentences = [f"{text}; over all of these samples it is {number(over)}."]
-    if inside <= NO_SIGNAL[key]:
-        base = "chance" if labels else f"that {name}'s mean"
-        sentences.append(f"Inside a {name} the model is not clearly better than {base}.")
-    return sentences
+    return [f"{text}; over all of these samples it is {number(over)}."]
 
 
 def _new_batches(complete: TargetPredictions, name: str) -> str:
     """Say whether the metrics hold for a new batch."""
     if complete.batches_held_out_whole:
         return f"Every {name} was held out whole: the metrics are those for a {name} never seen."
-    advice = f"--cv {name} would test it"
-    batches = pd.Series(complete.batch).groupby(complete.truth).nunique()
-    for place, label in enumerate(complete.labels):
-        if batches.get(place) == 1:
-            advice = f"{label} is of one {name} only, so --cv {name} cannot test it"
     return (
         f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never "
-        f"seen; {advice}."
+        f"seen; --cv {name} would test it."
     )
