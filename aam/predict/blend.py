@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +13,9 @@ from sklearn.utils.class_weight import compute_sample_weight
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
 from aam.model.aam import Aam
-from aam.options import RuntimeConfig, not_none
+from aam.options import RuntimeConfig
 from aam.predict import estimator
-from aam.predict.estimator import PASSES, CountsEstimator, Labelled, Samples
+from aam.predict.estimator import PASSES, CountsEstimator, Samples
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 from aam.predict.network import Network
 from aam.predict.out_of_fold import all_classes
@@ -110,23 +110,18 @@ class PerTarget:
         `y` holds the targets, [n] each: numbers, NaN if not known, or codes of classes, -1 if not
         known. `class_weight` is as in scikit-learn: None, "balanced" or weights by code.
         """
-        by_sample: list[Any] = [None if x is None else np.array(x) for x in (groups, studies)]
-        by_sample.append(None if sample_weight is None else np.array(sample_weight, np.float64))
+        by_sample = {"groups": groups, "studies": studies, "weights": sample_weight}
+        arrays = {name: None if x is None else np.array(x) for name, x in by_sample.items()}
         for part, values in zip(self.estimators, y, strict=True):
             is_class = isinstance(part, ClassifierMixin)
             rows = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
-            labelled = Labelled(X, values, *by_sample).at(rows)
+            samples = replace(X, values=values, **arrays)[rows]
+            weights = samples.weights
             if is_class and class_weight is not None:
-                weights = compute_sample_weight(class_weight, labelled.values)
-                both = weights if labelled.weights is None else weights * labelled.weights
-                labelled = labelled._replace(weights=both)
-            part.fit(*labelled)
+                balance = compute_sample_weight(class_weight, samples.values)
+                weights = balance if weights is None else balance * weights
+            part.fit(samples, samples.values, samples.groups, samples.studies, weights)
         return self
-
-    def draw(self, samples: Samples, number: int) -> list[Floats]:
-        """Predictions of each target from one numbered rarefaction, [n, 1] or [n, K]."""
-        study = not_none(samples.study)
-        return self.outputs(samples.rarefied(study.depth, study.seed, number))
 
     def outputs(self, rarefied: Samples) -> list[Floats]:
         """Predictions of each target for rarefied samples, [n, 1] or [n, K]."""
@@ -183,13 +178,10 @@ class Blend:
         """The blend of some of the members."""
         return Blend({name: self.members[name] for name in names})
 
-    def draw(self, samples: Samples, number: int) -> list[Floats]:
-        """The mean of the members for each target, from one numbered rarefaction."""
-        return _means([member.draw(samples, number) for member in self.members.values()])
-
     def outputs(self, rarefied: Samples) -> list[Floats]:
         """The mean of the members for each target of rarefied samples, [n, 1] or [n, K]."""
-        return _means([member.outputs(rarefied) for member in self.members.values()])
+        scores = [member.outputs(rarefied) for member in self.members.values()]
+        return [mean_of(column) for column in zip(*scores, strict=True)]
 
     def centred_on(self, X: Samples) -> Blend:
         """The blend for a new study, given its samples without labels."""
@@ -207,11 +199,6 @@ class Blend:
                 for name, member in self.members.items()
             }
         )
-
-
-def _means(scores: Sequence[Sequence[Floats]]) -> list[Floats]:
-    """Means over members for each target."""
-    return [mean_of(column) for column in zip(*scores, strict=True)]
 
 
 def columns_of(study: Study, rows: Rows) -> list[Array]:
@@ -250,12 +237,13 @@ class TargetBlend(CountsEstimator):
         super().__init__(depth, passes, seed)
         self.members = members
 
-    def _fit(self, labelled: Labelled) -> None:
+    def _fit(self, samples: Samples) -> None:
+        labels = samples.values, samples.groups, samples.studies, samples.weights
         self.members_ = {}
         for name in self.members:
             classifier, regressor = MEMBERS[name].estimators
             kind = classifier if isinstance(self, ClassifierMixin) else regressor
-            self.members_[name] = kind(self.depth, self.passes, self.seed).fit(*labelled)
+            self.members_[name] = kind(self.depth, self.passes, self.seed).fit(samples, *labels)
 
     def outputs(self, rarefied: Samples) -> Floats:
         """The mean of the members, [n, 1] or [n, K]."""
@@ -280,12 +268,6 @@ class BlendClassifier(estimator.Classifier, TargetBlend):
 
 class BlendRegressor(estimator.Regressor, TargetBlend):
     """A blend that predicts a number; parameters of `TargetBlend`."""
-
-
-def make_blend(classes: bool, *parameters: Any) -> TargetBlend:
-    """A blend of classes or of numbers that is not fitted yet; parameters as
-    `TargetBlend`."""
-    return (BlendClassifier if classes else BlendRegressor)(*parameters)
 
 
 def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:

@@ -59,6 +59,10 @@ class Samples:
         The study of the samples, for estimators that read more than counts.
     network_reads : csr [n, F], optional
         Reads of rarefied samples within the token limit, for estimators that have one.
+    values, groups, studies, weights : array [n], optional
+        What is learned from: numbers or codes of classes, groups, studies and weights.
+    number : int
+        Number of the rarefaction that the samples are.
     """
 
     counts: Any
@@ -67,6 +71,11 @@ class Samples:
     covariates: Floats
     study: Study | None = field(default=None, repr=False)
     network_reads: Matrix | None = None
+    values: Any = None
+    groups: Names | None = None
+    studies: Names | None = None
+    weights: Floats | None = None
+    number: int = EVALUATION
     drawn: dict[tuple[int, int, int], Matrix] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -126,15 +135,12 @@ class Samples:
     def __getitem__(self, rows: Any) -> Samples:
         """Some of the samples: a slice, a mask or positions; all features stay."""
         rows = np.atleast_1d(np.arange(len(self))[rows[0] if isinstance(rows, tuple) else rows])
+        if np.array_equal(rows, np.arange(len(self))):
+            return self
         ids = tuple(self.sample_ids[row] for row in rows.tolist())
-        return replace(
-            self,
-            counts=self.counts[rows],
-            sample_ids=ids,
-            covariates=self.covariates[rows],
-            network_reads=None if self.network_reads is None else self.network_reads[rows],
-            drawn={key: counts[rows] for key, counts in self.drawn.items()},
-        )
+        arrays = {name: x[rows] for name, x in vars(self).items() if hasattr(x, "shape")}
+        drawn = {key: counts[rows] for key, counts in self.drawn.items()}
+        return replace(self, sample_ids=ids, drawn=drawn, **arrays)
 
     def rarefied(self, depth: int, seed: int, number: int) -> Samples:
         """A numbered rarefaction of the samples to `depth` reads each, drawn once.
@@ -150,7 +156,7 @@ class Samples:
                     "remove them, or use a smaller depth"
                 )
             self.drawn[key] = rarefied_counts(table, *key).astype(np.float64)
-        return replace(self, counts=self.drawn[key], drawn={})
+        return replace(self, counts=self.drawn[key], drawn={}, number=number)
 
     def rarefactions(
         self, depth: int, seed: int, passes: int, training: bool = False
@@ -209,22 +215,6 @@ def informative_names(
 
 
 # --- the base of estimators ---------------------------------------------------------------------
-
-
-class Labelled(NamedTuple):
-    """Samples to learn from: numbers or codes of classes, groups, studies and weights, each [n]."""
-
-    samples: Samples
-    values: Array
-    groups: Names | None = None
-    studies: Names | None = None
-    weights: Floats | None = None
-
-    def at(self, rows: Rows) -> Labelled:
-        """The samples at some rows."""
-        if len(rows) == len(self.values):
-            return self
-        return Labelled._make(None if part is None else part[rows] for part in self)
 
 
 class CountsEstimator(BaseEstimator):  # type: ignore[misc]
@@ -289,18 +279,18 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
             None if names is None else np.asarray(names, str) for names in (groups, studies)
         )
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
-        labelled = Labelled(Samples.of(X), values, groups, studies, weights)
+        labels = {"values": values, "groups": groups, "studies": studies, "weights": weights}
+        samples = replace(Samples.of(X), **labels)
         if weights is not None:
-            labelled = labelled.at(np.flatnonzero(weights > 0))
-            values = labelled.values
-            if (number := len(values)) < MIN_SAMPLES:
+            samples = samples[np.flatnonzero(weights > 0)]
+            if (number := len(samples)) < MIN_SAMPLES:
                 fault = f"is above 0 for {number} samples with a target and enough reads"
                 raise InputError(problem("sample_weight", fault, f"at least {MIN_SAMPLES}"))
-        codes = values if self.n_classes else None
-        self._fit(labelled.at(subsample(len(values), 0, MOST_TRAINING_SAMPLES, codes)))
+        codes = samples.values if self.n_classes else None
+        self._fit(samples[subsample(len(samples), 0, MOST_TRAINING_SAMPLES, codes)])
         return self
 
-    def _fit(self, labelled: Labelled) -> None:
+    def _fit(self, samples: Samples) -> None:
         raise NotImplementedError
 
     def outputs(self, rarefied: Samples) -> Floats:
@@ -387,32 +377,32 @@ class Regressor(RegressorMixin):  # type: ignore[misc]
         return np.asarray(self.predict_draws(X).mean(axis=0)[:, 0])
 
 
-def training_weights(labelled: Labelled, classes: int) -> Floats:
+def training_weights(samples: Samples, classes: int) -> Floats:
     """Weights of training samples, 1 on average.
 
     They are those of the user. With studies, each weighs by the root of its size, and its two
     classes the same.
     """
-    weights = np.ones(len(labelled.values)) if labelled.weights is None else labelled.weights
+    weights = np.ones(len(samples.values)) if samples.weights is None else samples.weights
     weights = weights * (len(weights) / weights.sum())
-    if labelled.studies is None:
+    if samples.studies is None:
         return np.asarray(weights)
-    study = np.unique(labelled.studies, return_inverse=True)[1]
+    study = np.unique(samples.studies, return_inverse=True)[1]
     if classes == 2:
-        cell = 2 * study + labelled.values
+        cell = 2 * study + samples.values
         weights = weights / np.bincount(cell, weights)[cell]
     weights = weights * (np.sqrt(np.bincount(study)) / np.bincount(study, weights))[study]
     return np.asarray(weights * (len(weights) / weights.sum()))
 
 
-def inner_folds(labelled: Labelled, classes: int, seed: int) -> list[Fold]:
+def inner_folds(samples: Samples, classes: int, seed: int) -> list[Fold]:
     """Up to `INNER_FOLDS` folds of whole groups or whole studies.
 
     The list is empty if there is one group only.
     """
-    names, studies = labelled.samples.sample_ids, labelled.studies
-    groups = list(names) if labelled.groups is None else labelled.groups.tolist()
+    names, studies = samples.sample_ids, samples.studies
+    groups = list(names) if samples.groups is None else samples.groups.tolist()
     if studies is not None and len(set(studies)) > 1:
         groups = studies.tolist()
-    strata = [str(value) for value in labelled.values] if classes else labelled.values
+    strata = [str(value) for value in samples.values] if classes else samples.values
     return group_folds(names, INNER_FOLDS, groups, strata, seed)

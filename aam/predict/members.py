@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from aam.device.rng import subsample
 from aam.files.tensors import ArraySpec
 from aam.predict import estimator
-from aam.predict.estimator import Expected, Labelled, Samples
+from aam.predict.estimator import Expected, Samples
 from aam.predict.out_of_fold import Pairwise, all_classes, out_of_fold
 from aam.typing import Array, Bools, Floats, Names, Reals, Rows
 
@@ -188,15 +188,15 @@ class Linear(estimator.CountsEstimator):
         super().__init__(depth, passes, seed)
         self.features = features
 
-    def _fit(self, labelled: Labelled) -> None:
+    def _fit(self, samples: Samples) -> None:
         # Threads of BLAS cost more than they save on small matrices, many times more if cores are
         # busy.
-        threads = 1 if len(labelled.values) <= ONE_THREAD else None
+        threads = 1 if len(samples) <= ONE_THREAD else None
         with threadpool_limits(threads, user_api="blas"):
-            self._solve(labelled)
+            self._solve(samples)
 
-    def _solve(self, labelled: Labelled) -> None:
-        samples, values = labelled.samples, labelled.values
+    def _solve(self, samples: Samples) -> None:
+        values = samples.values
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         self.names_ = estimator.common_names(rarefactions)
         if self.features == "clr":
@@ -208,11 +208,11 @@ class Linear(estimator.CountsEstimator):
             self.range_ = np.array([values.min(), values.max()])
             target = (values[:, None] <= self.thresholds_).astype(np.float64)
         blocks = [estimator.feature_values(self.features, r, self.names_) for r in rarefactions]
-        all_weights, models = estimator.training_weights(labelled, self.n_classes), []
+        all_weights, models = estimator.training_weights(samples, self.n_classes), []
         for number in range(-(-len(values) // MAX_KERNEL_SAMPLES)):
             rows = subsample(len(values), number, MAX_KERNEL_SAMPLES)
-            part, weights, part_target = labelled.at(rows), all_weights[rows], target[rows]
-            features, covariates = [block[rows] for block in blocks], part.samples.covariates
+            part, weights, part_target = samples[rows], all_weights[rows], target[rows]
+            features, covariates = [block[rows] for block in blocks], part.covariates
             kernel, scale, share = joint_kernel(features, covariates)
             if number == 0:
                 self.penalty_ = self._penalty(kernel, part_target, weights, part)
@@ -227,25 +227,23 @@ class Linear(estimator.CountsEstimator):
         coefs, intercepts, means = zip(*models, strict=True)
         self.coef_, self.intercept_ = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
         self.__dict__.pop("centre_", None)
-        if labelled.studies is not None and self.n_classes:
+        if samples.studies is not None and self.n_classes:
             self.centre_ = np.mean(means, axis=0)
 
-    def _penalty(
-        self, kernel: Floats, target: Floats, weights: Floats, labelled: Labelled
-    ) -> float:
+    def _penalty(self, kernel: Floats, target: Floats, weights: Floats, samples: Samples) -> float:
         """The penalty with the smallest error in inner folds; a fixed one for several studies.
 
         The error is the mean absolute error of numbers, or the Brier score.
         """
-        if labelled.studies is not None and self.n_classes:
+        if samples.studies is not None and self.n_classes:
             return STUDY_PENALTY
-        if not (folds := estimator.inner_folds(labelled, self.n_classes, self.seed)):
+        if not (folds := estimator.inner_folds(samples, self.n_classes, self.seed)):
             return PENALTY
         path, errors = RidgePath(RIDGE_PENALTIES), []
         held_out = out_of_fold(path, kernel, target, folds, sample_weight=weights)
         for indicators in held_out.swapaxes(0, 1):
             predicted = self._published(indicators)
-            error = np.abs(predicted[:, 0] - labelled.values)
+            error = np.abs(predicted[:, 0] - samples.values)
             if self.n_classes:
                 error = np.square(predicted - target).sum(axis=1)
             errors.append(np.average(error, weights=weights))
@@ -309,12 +307,6 @@ class LinearRegressor(estimator.Regressor, Linear):
 
 # --- trees, grown by scikit-learn on several rarefactions ---------------------------------------
 
-# Trees grow twice as fast on dense features: numbers that take 400 MB.
-MAX_DENSE = 10**8
-
-# The time of boosting grows with the features, the classes and the trees.
-BOOSTED_FEATURES, BOOSTED_TREES = 500, 50
-
 # Samples whose leaves are computed at a time, and how many leaves of several trees.
 ROWS_AT_ONCE, LEAVES_AT_ONCE = 4096, 40_000
 
@@ -356,12 +348,6 @@ class Forest:
         threshold = np.concatenate([tree.threshold for tree in trees])
         value = np.concatenate([tree.value[:, 0] for tree in trees])
         return cls(counts, left, right, feature, threshold, value)
-
-    def first(self, trees: int) -> Forest:
-        """The first trees alone."""
-        nodes = int(self.node_count[:trees].sum())
-        parts = {item.name: getattr(self, item.name)[:nodes] for item in fields(self)}
-        return Forest(**{**parts, "node_count": self.node_count[:trees]})
 
     @cached_property
     def walk(self) -> tuple[Rows, Bools, Rows, Floats, Rows]:
@@ -440,7 +426,7 @@ class Forest:
 
 
 class Trees(estimator.CountsEstimator):
-    """Extra trees or a random forest on features of rarefied counts.
+    """Extremely randomized trees (Geurts et al. 2006) on features of rarefied counts.
 
     Each rarefaction of the training samples grows as many trees. A number is the median over the
     trees: a leaf is nearly one training sample, so that this is the median of the predicted
@@ -449,9 +435,6 @@ class Trees(estimator.CountsEstimator):
     Parameters
     ----------
     features : "presence", "shares" or "clr"
-    kind : "extra", "random" or "boosting"
-        Extremely randomized trees (Geurts et al. 2006), a random forest (Breiman 2001), or gradient
-        boosting by histograms on one rarefaction.
     n_estimators : int
         Number of trees of all rarefactions together.
     """
@@ -462,52 +445,35 @@ class Trees(estimator.CountsEstimator):
         passes: int = estimator.PASSES,
         seed: int = 0,
         features: str = "presence",
-        kind: str = "extra",
         n_estimators: int = 300,
     ) -> None:
         super().__init__(depth, passes, seed)
         self.features = features
-        self.kind = kind
         self.n_estimators = n_estimators
 
-    def _values(self, rarefied: Samples) -> Any:
-        """Features [n, P] of one rarefaction with the covariates, float32."""
+    def _values(self, rarefied: Samples) -> Reals:
+        """Features [n, P] of one rarefaction with the covariates, float32: dense, because trees
+        grow twice as fast on them.
+        """
         values = estimator.feature_values(self.features, rarefied, self.names_)
         parts = [sparse.csr_matrix(part) for part in (values, rarefied.covariates)]
-        joined = sparse.hstack(parts, format="csr", dtype=np.float32)
-        if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
-            return joined.toarray()
-        joined.indices = joined.indices.astype(np.int32)
-        joined.indptr = joined.indptr.astype(np.int32)
-        return joined
+        return np.asarray(sparse.hstack(parts, format="csr", dtype=np.float32).toarray())
 
-    def _fit(self, labelled: Labelled) -> None:
+    def _fit(self, samples: Samples) -> None:
         # The import takes 0.2 seconds, and predictions do without.
         from sklearn import ensemble
 
-        samples, values, classes = labelled.samples, labelled.values, self.n_classes
-        weights = estimator.training_weights(labelled, classes)
+        values, classes = samples.values, self.n_classes
+        weights = estimator.training_weights(samples, classes)
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes, training=True)
         common = estimator.common_names(rarefactions)
         self.names_ = estimator.informative_names(rarefactions, common)
         self.width_ = len(self.names_) + samples.covariates.shape[1]
-        # Weights or the limit of training samples may leave one class.
-        if self.kind == "boosting" and not (classes and len(np.unique(values)) == 1):
-            self.names_ = estimator.informative_names(rarefactions, self.names_, BOOSTED_FEATURES)
-            self.width_ = len(self.names_) + samples.covariates.shape[1]
-            boosted: Any = ensemble.HistGradientBoostingClassifier
-            if not classes:
-                boosted = partial(ensemble.HistGradientBoostingRegressor, loss="absolute_error")
-            model = boosted(max_iter=BOOSTED_TREES, random_state=self.seed)
-            self.boosted_ = model.fit(self._values(rarefactions[0]), values, weights)
-            self.trees_ = None
-            return
-        name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
-        name += "Classifier" if classes else "Regressor"
+        kind = ensemble.ExtraTreesClassifier if classes else ensemble.ExtraTreesRegressor
         # Features that a branching looks at.
         looked_at = "sqrt" if classes else 0.1
         usual = {"random_state": self.seed, "n_jobs": torch.get_num_threads(), "warm_start": True}
-        forest = getattr(ensemble, name)(max_features=looked_at, **usual)
+        forest = kind(max_features=looked_at, **usual)
         for number, rarefaction in enumerate(rarefactions, 1):
             forest.n_estimators = max(1, self.n_estimators * number // len(rarefactions))
             # scikit-learn warns that a warm start keeps the classes of the first fit.
@@ -520,21 +486,15 @@ class Trees(estimator.CountsEstimator):
 
     def outputs(self, rarefied: Samples) -> Floats:
         """Medians over the trees [n, 1] or mean probabilities [n, K] of rarefied samples."""
-        values, starts = self._values(rarefied), range(0, len(rarefied), ROWS_AT_ONCE)
-        parts = [self._predicted(values[start : start + ROWS_AT_ONCE]) for start in starts]
+        rows = range(0, len(rarefied), ROWS_AT_ONCE)
+        parts = [self._predicted(rarefied[row : row + ROWS_AT_ONCE]) for row in rows]
         return np.concatenate([np.zeros((0, self.n_classes or 1)), *parts])
 
-    def _predicted(self, values: Any) -> Floats:
-        """Predictions [n, 1] or [n, K] from features [n, P]; `ValueError` for another width."""
+    def _predicted(self, rarefied: Samples) -> Floats:
+        """Predictions [n, 1] or [n, K]; `ValueError` for another number of covariates."""
+        values = self._values(rarefied)
         if values.shape[1] != self.width_:
             raise ValueError(f"{values.shape[1]} features, expected {self.width_}")
-        if self.trees_ is None:
-            if not self.n_classes:
-                return np.asarray(self.boosted_.predict(values)[:, None])
-            probabilities = self.boosted_.predict_proba(values)
-            return all_classes(probabilities, self.boosted_.classes_, self.n_classes)
-        if sparse.issparse(values):
-            values = values.toarray()
         leaves, value = self.trees_.leaves(values), self.trees_.value
         if self.n_classes:
             return np.asarray(sum(value[tree_leaves] for tree_leaves in leaves) / len(leaves))

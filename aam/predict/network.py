@@ -237,15 +237,14 @@ class Network(BaseEstimator):  # type: ignore[misc]
         estimator.asvs_ = vectors
         return estimator
 
-    def draw(self, samples: Samples, number: int) -> list[Floats]:
-        """Predictions of each target from one numbered rarefaction, [n, 1] or [n, K]."""
-        study, device = not_none(samples.study), self.computing_device
-        return per_target(
-            run_model(self.network, study, samples.rows, device, self.runtime_, number, self.asvs_)
-        )
-
     def outputs(self, rarefied: Samples) -> list[Floats]:
-        """Predictions of each target for samples with their own `network_reads` reads."""
+        """Predictions of each target for rarefied samples, [n, 1] or [n, K]: of their own
+        `network_reads`, or of those of the numbered rarefaction.
+        """
+        if rarefied.network_reads is None:
+            study, device = not_none(rarefied.study), self.computing_device
+            inputs = self.network, study, rarefied.rows, device, self.runtime_
+            return per_target(run_model(*inputs, rarefied.number, self.asvs_))
         parts, places = [], [np.zeros(0, np.int64)]
         for place, batch, vectors in self._batches(rarefied):
             parts.append(per_target(collect(self.network(batch, asvs=vectors), batch)))

@@ -271,8 +271,8 @@ def predict_rows(
         for start in range(0, max(len(study_rows), 1), SAMPLES_AT_ONCE):
             part = study_rows[start : start + SAMPLES_AT_ONCE]
             samples = Samples.of_study(study, part, saved.covariates.levels)
-            numbers = range(EVALUATION - 1, EVALUATION - 1 - passes, -1)
-            draws = [model.draw(samples, number) for number in numbers]
+            rarefactions = samples.rarefactions(study.depth, study.seed, passes)
+            draws = [model.predicted(rarefied) for rarefied in rarefactions]
             values, spread, specs = {}, {}, specs_in_order(saved.targets)
             for spec, drawn in zip(specs, zip(*draws, strict=True), strict=True):
                 mean = np.mean(drawn, axis=0)

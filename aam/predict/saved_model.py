@@ -90,19 +90,11 @@ class SavedModel(ModelFacts):
         """The model as `Blend.prepared`."""
         return replace(self, blend=self.blend.prepared(study, rows, runtime, encoded))
 
-    def draw(self, samples: Samples, number: int) -> list[Floats]:
-        """Predictions of each target from one numbered rarefaction, as `predicted`."""
-        return self._decoded(self.blend.draw(samples, number))
-
     def predicted(self, rarefied: Samples) -> list[Floats]:
         """Predictions of each target for rarefied samples, numbers first: [n, 1] in the units of
         the target, or probabilities [n, K].
         """
-        return self._decoded(self.blend.outputs(rarefied))
-
-    def _decoded(self, means: list[Floats]) -> list[Floats]:
-        """The predictions of a blend, numbers in the units of their targets."""
-        numbers = len(self.targets.numeric)
+        means, numbers = self.blend.outputs(rarefied), len(self.targets.numeric)
         if not numbers:
             return means
         decoded = self.targets.decode(np.concatenate(means[:numbers], axis=1))
@@ -269,12 +261,9 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if isinstance(error, InputError):
             problems = [*error.problems]
         version = description.get("version") if isinstance(description, dict) else None
-        if version == aam.__version__:
-            problems.append("the file is damaged, or was changed; copy it again, or train again")
-        elif version is not None:
-            this = f"this is aam {aam.__version__}"
-            remedy = "install the one that wrote it (see run.json), or train again"
-            problems.append(f"written by aam {version}, {this}; {remedy}")
+        if version is not None:
+            written = f"written by aam {version}, this is aam {aam.__version__}"
+            problems.append(f"{written}; copy it again, install that version, or train again")
         raise InputError(
             *(p if p.startswith(str(path)) else f"{path}: {p}" for p in problems)
         ) from error

@@ -13,7 +13,6 @@ import torch
 from aam.api.training import load_folds, run_training, supervise
 from aam.cli import main, parse
 from aam.config import FineTuneConfig
-from aam.data.rarefaction import EVALUATION
 from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 from aam.model.asv import AsvEncoder
@@ -159,7 +158,7 @@ def test_what_is_saved_predicts_the_validation_samples_as_the_log_says(
     learned, *_ = supervise(folds, split.ids("train"))
     rows = learned.rows(split.ids("validation"))
     network = saved.estimator.prepared(learned, rows, folds.config.runtime)
-    number, shares = network.draw(Samples.of_study(learned, rows), EVALUATION)
+    number, shares = network.outputs(Samples.of_study(learned, rows))
     truth, codes = columns_of(learned, rows)
     errors = np.abs(number[:, 0] - truth)
     likelihoods = np.log(shares[np.arange(len(codes)), codes])

@@ -13,6 +13,7 @@ from aam.model.aam import HeadConfig
 from aam.predict.blend import DEFAULT_MEMBERS, Blend, columns_of
 from aam.predict.description import InputOptions, Notes
 from aam.predict.estimator import Samples
+from aam.predict.members import Forest
 from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel
 
@@ -37,6 +38,15 @@ def fit_blend(study, targets, samples, members=DEFAULT_MEMBERS, groups=None, stu
     for member in blend.members.values():
         member.fit(samples, columns_of(study, study.rows(samples.sample_ids)), groups, studies)
     return blend
+
+
+def keep_trees(blend: Blend, number: int) -> None:
+    """Leave the first trees of each forest of a blend alone, so that its files are small."""
+    for trees in blend.members["forest"].estimators:
+        grown = trees.trees_
+        nodes = int(grown.node_count[:number].sum())
+        parts = {name: values[:nodes] for name, values in vars(grown).items()}
+        trees.trees_ = Forest(**{**parts, "node_count": grown.node_count[:number]})
 
 
 def samples_of(seed: int = 0, n: int = 150, features: int = 60) -> tuple[Samples, np.ndarray]:

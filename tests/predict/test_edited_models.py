@@ -32,7 +32,7 @@ from aam.predict.estimator import Samples
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import load_model, save_model
 from tests.data.labels import labelled
-from tests.predict.samples import fit_blend, saved_model
+from tests.predict.samples import fit_blend, keep_trees, saved_model
 
 CPU = torch.device("cpu")
 NUMBER = TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0))
@@ -90,8 +90,7 @@ def model(request, study_of, tiny, model_of, tmp_path_factory) -> tuple[Any, Pat
         study = labelled(study, **values)
         samples = Samples.of_study(study, np.arange(40), covariates.levels)
         blend = fit_blend(study, targets, samples, studies=studies)
-        for forest in blend.members["forest"].estimators:
-            forest.trees_ = forest.trees_.first(3)
+        keep_trees(blend, 3)
         saved = saved_model(covariates=covariates, blend=blend, **more)
     folder = tmp_path_factory.mktemp("models") / "model"
     save_model(folder, replace(saved, depth=study.depth, seed=study.seed))

@@ -167,7 +167,8 @@ def test_a_new_study_is_read_relative_to_its_own_mean():
 
 def test_studies_weigh_by_the_root_of_their_size_and_classes_the_same():
     values, studies = np.repeat([0, 1, 0, 1], [90, 10, 10, 15]), np.repeat(["a", "b"], [100, 25])
-    weights = estimator.training_weights(estimator.Labelled(SAMPLES, values, None, studies), 2)
+    samples = replace(SAMPLES, values=values, studies=studies)
+    weights = estimator.training_weights(samples, 2)
     cells = 2 * (studies == "b") + values
     sums = np.bincount(cells, weights)
     assert sums[0] / sums == pytest.approx([1, 1, 2, 2])
@@ -205,7 +206,6 @@ def test_they_learn_what_presence_tells_and_repeat_it(kind, y, monkeypatch):
     [
         LinearClassifier(**SMALL),
         TreesClassifier(**SMALL, n_estimators=20),
-        TreesClassifier(**SMALL, kind="boosting"),
         BlendClassifier(**SMALL),
     ],
 )
