@@ -111,7 +111,9 @@ class PerTarget:
         known. `class_weight` is as in scikit-learn: None, "balanced" or weights by code.
         """
         by_sample = {"groups": groups, "studies": studies, "weights": sample_weight}
-        arrays = {name: None if x is None else np.array(x) for name, x in by_sample.items()}
+        arrays: dict[str, Any] = {
+            name: None if x is None else np.array(x) for name, x in by_sample.items()
+        }
         for part, values in zip(self.estimators, y, strict=True):
             is_class = isinstance(part, ClassifierMixin)
             rows = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
