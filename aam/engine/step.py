@@ -93,8 +93,8 @@ def window_counts(task: Task, window: Sequence[MicroBatch]) -> Tensor | None:
     if not counted:
         return None
     zero = torch.zeros((), device=task.device)
-    rows = [torch.stack([c.get(name, zero).to(zero) for c in counted]) for name in task.loss_names]
-    return torch.stack([row.sum() for row in rows])
+    batches = [torch.stack([c.get(name, zero).to(zero) for name in task.loss_names]) for c in counted]
+    return torch.stack(batches, dim=1).sum(dim=1)
 
 
 def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
