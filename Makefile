@@ -12,6 +12,7 @@
 # COLUMN MODEL OUT        metadata column to predict (more: ARGS="--metadata-column A B"), model folder, output (below the site's shared storage)
 # SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
 # SEEDS CHAIN  seeds of several runs, which the tasks of a node share; number of jobs of one long run
+# AFTER        number of the job that writes MODEL: this one starts when it has succeeded
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
 # ALLOW_CPU    1: a job may compute on the CPU of a site with GPUs
 # SUBMIT       0: only print the script, or what a build of an image would run, need and fetch
@@ -28,7 +29,7 @@ IMAGE_PYTHON ?=
 SNAPSHOT ?=
 ROUTE ?=
 ARGS ?=
-export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN ALLOW_CPU
+export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN AFTER ALLOW_CPU
 # Tests start hundreds of processes, which would compile the package each.
 unexport PYTHONDONTWRITEBYTECODE
 

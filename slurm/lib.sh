@@ -189,7 +189,7 @@ use_own_device() {   # a task that works by itself sees one device of its node, 
     export SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0
 }
 
-share() {   # share COMMAND...: each task takes the next fold or seed of its node until none is left; 85 after a warning
+share() {   # share COMMAND...: each task takes the next seed of its node until none is left; 85 after a warning
     local child='' warned='' worst=0 status value i
     trap 'warned=yes; [ -z "$child" ] || kill -USR2 "$child"' USR2
     for ((i = SLURM_NODEID; i < ${#VALUES[@]}; i += SLURM_NNODES)); do
@@ -309,8 +309,6 @@ try_elsewhere() {   # after a missing device (1): once, the same job without thi
     done < <(squeue -h -t PD -o '%i %E' | grep -E ":$JOB\\b")
 }
 
-prepare() { :; }   # a job of a workflow may have more to do after stage-in
-
 run_job() {   # stage in, run, stage out, requeue or end
     local copied=
     check_python
@@ -318,7 +316,6 @@ run_job() {   # stage in, run, stage out, requeue or end
     check_image
     on_each_node stage_in || fail 1 "stage-in: see above; nothing was computed"
     on_each_node first_tensor || { try_elsewhere; fail 1 "first tensor: see above; nothing was computed"; }
-    prepare
     saved_before=$(newest_saved)
     [ -n "$warned" ] || launch
     for _ in 1 2 3; do stage_out && copied=yes && break; sleep 5; done

@@ -9,7 +9,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # site        aam has not run there yet
-# lib.sh      sha256 6c843d190faa842679c2f0a33dfc2672413fe26655743e60ecd3e0c66634598a
+# lib.sh      sha256 fc906ecd66d0b7a9daf1026ea1b4b17c1da505a0392aa14c3af04bb44cebe0ca
 # time        12:00:00; 420 s before its end: checkpoint, copy to shared storage, requeue
 #             (420 s: SLURM's delay, a trial of the device, three times the 45.7 MB of a checkpoint
 #             at 200 MB/s, at most half of the time)
@@ -81,7 +81,7 @@ COPY_SECONDS=300  # between copies of new checkpoints
 MOST_REQUEUES=20
 CLEAN=
 
-LIB_SHA256=6c843d190faa842679c2f0a33dfc2672413fe26655743e60ecd3e0c66634598a
+LIB_SHA256=fc906ecd66d0b7a9daf1026ea1b4b17c1da505a0392aa14c3af04bb44cebe0ca
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done

@@ -19,7 +19,6 @@ COMMANDS = {
     "train": config.FineTuneConfig,
     "predict": config.PredictConfig,
     "unifrac": config.UnifracConfig,
-    "evaluate": config.EvaluateConfig,
     "doctor": config.DoctorConfig,
 }
 

@@ -95,6 +95,11 @@ def kind_problems(name: str, path: Path) -> list[str]:
     return []
 
 
+def is_promised_to(request: Request, name: str) -> bool:
+    """Return whether an earlier job writes the input of an option."""
+    return bool(request.after) and name in INPUT_FOLDERS
+
+
 def content_problems(options: Options, request: Request) -> list[str]:
     """List what is wrong in the inputs of a job, as far as headers and first rows show it."""
     data = request.data.absolute()
@@ -103,7 +108,7 @@ def content_problems(options: Options, request: Request) -> list[str]:
         for name, values in options
         if name in ("--table", "--tree", "--metadata", *INPUT_FOLDERS)
         for value in values
-        if value and not any(map((data / value).is_relative_to, request.promised))
+        if value and not is_promised_to(request, name)
     ]
     problems = [problem for name, path in paths for problem in kind_problems(name, path)]
     files = {name: [path for key, path in paths if key == name] for name, _ in paths}

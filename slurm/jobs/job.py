@@ -12,7 +12,7 @@ from pathlib import Path
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, commit_label
 from slurm.jobs.image import JobImage, older_image_problems, python_without_image, resolve_image
-from slurm.jobs.inputs import content_problems
+from slurm.jobs.inputs import content_problems, is_promised_to
 from slurm.jobs.options import (
     INPUT_FOLDERS,
     INPUTS,
@@ -116,9 +116,9 @@ class Job:
 
     @property
     def each(self) -> str:
-        """What a task runs: rank (of one run), fold or seed (its own run), or cv (its folds)."""
-        if self.request.share:
-            return self.request.share.name
+        """What a task runs: rank (of one run), seed (its own run), or cv (its folds)."""
+        if self.request.seeds:
+            return "seed"
         return "cv" if self.kind.command == "train" and self.places.tasks > 1 else "rank"
 
     @property
@@ -176,8 +176,7 @@ def resolve_inputs(
                 continue
             target = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"
             expected, other = ("folder", "file") if name in INPUT_FOLDERS else ("file", "folder")
-            folders = request.promised
-            is_promised = not request.check or any(map(path.is_relative_to, folders))
+            is_promised = not request.check or is_promised_to(request, name)
             is_readable = not is_promised and os.access(path, os.R_OK)
             is_placeholder = request.dry_run and value in PLACEHOLDERS.values()
             if not (is_promised or is_readable or is_placeholder):  # a placeholder is named already
@@ -214,7 +213,7 @@ def resolve_output(
         where = f"{out} is not below {shared}, which all nodes see"
         problems.append(f"--output-dir {requested}: {where}")
     if kind.resumes or not kind.command:
-        if request.check and kind.command and not request.share and not is_new_or_run(out):
+        if request.check and kind.command and not request.seeds and not is_new_or_run(out):
             wrong = f"{out} holds files, but no run of aam; choose another OUT"
             problems.append(f"--output-dir: {wrong}")
         return out, ""
@@ -252,13 +251,13 @@ def choose_places(kind: Kind, options: Options, request: Request, site: Site) ->
     """Return the tasks of a node. A job without GPU gets a CPU partition or all CPUs of a node."""
     device = "cpu" if request.allow_cpu else site.device
     tasks = (kind.devices or site.devices_per_node) if request.devices is None else request.devices
-    if request.share and request.devices is None:
+    if request.seeds and request.devices is None:
         nodes = kind.nodes if request.nodes is None else request.nodes
-        tasks = min(site.devices_per_node, -(-len(request.share.values) // max(nodes, 1)))
+        tasks = min(site.devices_per_node, -(-len(request.seeds) // max(nodes, 1)))
     elif kind.command == "train" and request.devices is None and "--cv" not in dict(options):
         tasks = 1
     uses_gpu = kind.uses_gpu and (kind.command != "train" or has_network(options))
-    if uses_gpu or device == "cpu" or request.share:
+    if uses_gpu or device == "cpu" or request.seeds:
         wastes = site.exclusive and 1 == tasks < site.devices_per_node and device != "cpu"
         remark = ONE_DEVICE.format(command=kind.command, count=site.devices_per_node)
         remark += SHARE if kind.command == "train" else ""
@@ -297,22 +296,20 @@ def aam_command(
     return [*words, "--output" if kind.command in FILES else "--output-dir", f"run/{file}"]
 
 
-def share_problems(kind: Kind, options: Options, request: Request) -> list[str]:
-    """List the problems of the runs that tasks share, and with the jobs of a chain."""
-    problems = []
-    if (request.share or request.chain != 1) and not kind.resumes:
+def seed_problems(kind: Kind, options: Options, request: Request) -> list[str]:
+    """List the problems of the seeds that tasks share, and with the jobs of a chain."""
+    problems, seeds = [], request.seeds
+    if (seeds or request.chain != 1) and not kind.resumes:
         only = "only those that pretrain or train can have more"
         problems.append(f"--seeds, --chain: {request.job} has one job; {only}")
     if not 1 <= request.chain <= LONGEST_CHAIN:
         problems.append(f"--chain {request.chain}: expected 1 to {LONGEST_CHAIN:,} jobs")
-    if request.share and request.share.name == "seed":
-        seeds = request.share.values
-        valid = {seed for seed in seeds if re.fullmatch("[0-9]{1,10}", seed) and int(seed) < 2**32}
-        if len(valid) < len(seeds):
-            expected = f"expected different whole numbers from 0 to {2**32 - 1}"
-            problems.append(f"--seeds {' '.join(seeds)}: {expected}")
-        if "--seed" in dict(options):
-            problems.append("--seed: each run of --seeds has its own; leave one of them out")
+    valid = {seed for seed in seeds if re.fullmatch("[0-9]{1,10}", seed) and int(seed) < 2**32}
+    if len(valid) < len(seeds):
+        expected = f"expected different whole numbers from 0 to {2**32 - 1}"
+        problems.append(f"--seeds {' '.join(seeds)}: {expected}")
+    if seeds and "--seed" in dict(options):
+        problems.append("--seed: each run of --seeds has its own; leave one of them out")
     return problems
 
 
@@ -332,7 +329,7 @@ def make_job(request: Request, site: Site) -> Job:
     if request.dry_run:
         add_placeholders(kind, options, absences)
     check_options(kind, options, request, problems)
-    problems += share_problems(kind, options, request)
+    problems += seed_problems(kind, options, request)
     if request.chain > 1:
         site = dataclasses.replace(site, most_requeues=0)
     if request.job == "ci_rocm" and IS_INSTALLED:
@@ -350,14 +347,14 @@ def make_job(request: Request, site: Site) -> Job:
     image = None if without_image else resolve_image(site, request, absences)
     absences += older_image_problems(image.path, (read.path for read in inputs)) if image else []
     check_log_folder(out / "slurm", problems)
-    runs = places.tasks if request.share else 1
+    runs = places.tasks if request.seeds else 1
     state_bytes = runs * checkpoint_size(options, out) if kind.resumes else 0
     if request.check:
         check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
-    ranks = 1 if request.share or kind.command == "train" else nodes * places.tasks
+    ranks = 1 if request.seeds or kind.command == "train" else nodes * places.tasks
     command = aam_command(kind, options, site, python_inside, places, ranks, file)
-    if kind.resumes and not request.share:
+    if kind.resumes and not request.seeds:
         command += ["--output-dir", "run"]
     return Job(
         request=request,

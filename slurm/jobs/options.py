@@ -30,7 +30,7 @@ Options = list[tuple[str, list[str]]]
 # Options whose values are files or folders that a job reads.
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 INPUTS: tuple[str, ...] = ("--table", "--tree", "--metadata", "--sequences", "--unifrac-matrix")
-INPUTS += ("--split", "--exclude", "--predictions", "--config", "--taxonomy", "--baseline")
+INPUTS += ("--split", "--exclude", "--config", "--taxonomy", "--baseline")
 INPUTS += INPUT_FOLDERS
 OUTPUTS = ("--output-dir", "--output")
 # Variables of make for every job.
@@ -211,7 +211,7 @@ def requested_seconds(
         except InputError as error:
             problems += error.problems
     minutes = kind.minutes
-    if kind.command == "train" and not has_network(options) and not request.share:
+    if kind.command == "train" and not has_network(options) and not request.seeds:
         minutes = TRAIN_MINUTES
     nodes = kind.nodes if request.nodes is None else request.nodes
     hours = minutes / 60 if minutes else site.hours
@@ -284,9 +284,7 @@ def check_options(kind: Kind, options: Options, request: Request, problems: list
     if kind.template == "stage.sh" and not present & set(INPUTS):
         problems.append(f"stage: no input to copy is given; for example: make stage {kind.example}")
     owner = f"aam {kind.command}" if kind.command else request.job
-    # The predictions of several folds are joined before aam reads them.
-    joined = {"--predictions": "several"} if request.prepare else {}
-    problems += option_problems(options, options_of(kind.command, kind.template) | joined, owner)
+    problems += option_problems(options, options_of(kind.command, kind.template), owner)
 
 
 def request_problems(kind: Kind, request: Request) -> list[str]:

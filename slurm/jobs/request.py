@@ -52,7 +52,6 @@ KINDS = {
         **SINGLE,
     ),
     "unifrac": Kind("a UniFrac matrix", "unifrac", STUDY, ("--table", "--tree"), **SINGLE),
-    "evaluate": Kind("evaluation", "evaluate", "", ("--metadata",), **ON_CPU),
     "doctor": Kind(TRANSPORT, "doctor", "NODES=2", (), nodes=2, minutes=15),
     "stage": Kind("copying inputs to shared storage", "", STUDY, (), template="stage.sh", **ON_CPU),
     "ci_rocm": Kind(
@@ -65,21 +64,6 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Share:
-    """Runs that the tasks of a job share: each runs the command with `words` and another value of
-    an option.
-
-    The run with value ``x`` writes the folder ``name-x`` in the output of the job. A task takes the
-    next value until none is left.
-    """
-
-    name: str
-    option: str
-    values: tuple[str, ...]
-    words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Request:
     """One request: the command line without the site.
 
@@ -89,14 +73,12 @@ class Request:
         What follows ``--``: options of aam.
     data
         The folder of relative inputs.
-    promised
-        Folders that an earlier job of the workflow writes.
-    prepare
-        Shell lines between stage-in and the command.
     check
         Whether files and free space are checked; examples name files that do not exist.
-    share
-        One run for each fold or seed.
+    seeds
+        One run for each, which writes ``seed-N`` in the output of the job; the tasks share them.
+    after
+        A job that writes the models or encoders that this one reads; it starts when that succeeds.
     chain
         Jobs of one run, one after the other; more than one do not requeue themselves.
     dry_run
@@ -115,9 +97,8 @@ class Request:
     devices: int | None = None
     time: str = ""
     written_by: str = ""
-    share: Share | None = None
-    promised: tuple[Path, ...] = ()
-    prepare: str = ""
+    seeds: tuple[str, ...] = ()
+    after: str = ""
     user: str = ""
     python: str = ""
     root: Path = ROOT

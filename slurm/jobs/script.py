@@ -128,7 +128,7 @@ def sbatch_lines(job: Job) -> str:
 def header(job: Job) -> str:
     """Return the first line and the comment that describes the job."""
     nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
-    count, share = job.places.tasks, job.request.share
+    count, seeds = job.places.tasks, job.request.seeds
     unit = "on its CPUs, no GPU is used" if job.places.device == "cpu" else "on one device"
     tasks = f"1 task {unit}" if count == 1 else f"{count} tasks, one for each device"
     place = f"{nodes} of {job.site.title} with {tasks} {'each' if job.nodes > 1 else ''}"
@@ -146,9 +146,9 @@ def header(job: Job) -> str:
     lines += [f"site        {seen}"]
     if job.each == "cv":
         lines += ["tasks       take the next fold of --cv until none is left"]
-    if share:
-        values = in_comment(", ".join(share.values))
-        lines += [f"tasks       take the next {share.name} until none is left: {values}"]
+    if seeds:
+        values = in_comment(", ".join(seeds))
+        lines += [f"tasks       take the next seed until none is left: {values}"]
     lines += [f"lib.sh      sha256 {library_digest()}"]
     if job.command:
         limit, warning = format_time(job.seconds), f"{job.warning} s"
@@ -210,7 +210,7 @@ def settings(job: Job) -> str:
 
 def run_settings(job: Job) -> list[str]:
     """Return the settings of a job that runs one command of aam."""
-    site, share = job.site, job.request.share
+    site, seeds = job.site, job.request.seeds
     used = [each for each in site.fabric if site.fabric_opt_in or not each.get("opt_in")]
     rows = [(each["name"], each["value"], each["path"]) for each in used]
     copy_seconds = max(5, round(site.copy_minutes * 12) * 5)
@@ -223,8 +223,8 @@ def run_settings(job: Job) -> list[str]:
         f"DEVICE={job.places.device}",
         f"DEVICES={job.devices}  # that torch must see on a node",
         f"EACH={job.each}",
-        bash_array("VALUES", share.values if share else ()),
-        bash_array("OPTION", [*share.words, share.option] if share else ()),
+        bash_array("VALUES", seeds),
+        bash_array("OPTION", ["--seed"] if seeds else ()),
         f"INTERFACES={shlex.quote(site.interfaces)}",
         bash_array("FABRIC", [word for row in rows for word in row]),
         f"RESERVE={job.reserve}  # bytes of a node's disk for what the job writes",
@@ -259,7 +259,6 @@ def render(job: Job) -> str:
         "SETTINGS": settings(job),
         "LIBRARY": library_lines(job),
         "SETUP": "\n".join(setup),
-        "PREPARE": job.request.prepare,
         "PROGRAM": shlex.join(program),
         "SIMULATE": shlex.join([*python, "aam.data.simulate"]),
         "ROCM": shlex.quote(job.site.rocm),

@@ -6,7 +6,6 @@ set -uo pipefail
 {{ SETTINGS }}
 
 {{ LIBRARY }}
-{{ PREPARE }}
 
 begin
 {{ SETUP }}

@@ -22,7 +22,7 @@ import pytest
 from aam.device.probe import PROBE_SECONDS
 from containers.lib.errors import InputError
 from containers.tests.conftest import record
-from slurm.jobs import options, site, workflow
+from slurm.jobs import options, site
 from slurm.jobs.request import KINDS
 from tests.programs import absent, run_program, write_program
 
@@ -580,61 +580,20 @@ def test_wrong_values_in_a_file_of_a_site(tmp_path, key, value):
     assert third.startswith(f"{user_file}: qos is 5, expected text")
 
 
-# --- workflows, seeds, chains, costs -----------------------------------------------------------
+# --- seeds, chains, costs ----------------------------------------------------------------------
 
 
-def test_folds_are_read_like_aam(tmp_path):
-    path = tmp_path / "metadata.tsv"
-    rows = "#q2:types\tcategorical\ns1\t10\ns2\t2\n# comment\n\n \ns3\t\ns4\t10\n"
-    path.write_text(f"sample-id\tfold\n{rows}")
-    assert workflow.read_folds(path, "fold") == ("10", "2")
-    with pytest.raises(InputError, match="no such column"):
-        workflow.read_folds(path, "nothing")
-    path.write_text("sample-id\tfold\ns1\t../x\ns2\t2\n")
-    with pytest.raises(InputError, match="cannot be folds"):
-        workflow.read_folds(path, "fold")
-
-
-@pytest.fixture
-def workflow_of(of_table: Callable[..., Done], tmp_path: Path) -> Callable[..., Done]:
-    """Runs slurm/generate for a workflow of two folds, with the sections of its jobs."""
-    (tmp_path / "metadata.tsv").write_text("sample-id\tfold\tage\ns1\t0\t1\ns2\t1\t2\n")
-    common = ("--metadata", "metadata.tsv", "--cv", "fold", "--output-dir", "flow")
-    return lambda *sections, words=(), **options: of_table(
-        "workflow", *words, more=(*common, *sections), **options
-    )
-
-
-def test_a_workflow_is_shown_before_anything_is_submitted(workflow_of, tmp_path, shared):
-    sections = ("pretrain:", "--tree", "tree.nwk", "train:", "--metadata-column", "age")
-    order = ("train x 2 folds (0, 1): training   after pretrain", "evaluation   after train")
-    assert absent(workflow_of(*sections).stderr, *order) == []
-    assert not (tmp_path / "calls").exists()
-    workflow_of(*sections, words=("--submit",))
+def test_a_job_starts_after_the_one_that_writes_its_model(make, of_table, tmp_path):
+    model = ("--model", "tune/model")
+    refused = of_table("predict", "--submit", more=model, status=2).stderr
+    assert f"--model tune/model: {tmp_path}/tune/model is missing" in refused
+    done = of_table("predict", "--submit", "--after", "12", more=model)
+    assert done.stdout == "4711\n"
+    make("pretrain-node", TABLE=True, CHAIN="2", AFTER="34")
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert [("--dependency=afterok:4711" in line) for line in calls] == [False, True, True]
-    assert "--kill-on-invalid-dep=yes" in calls[1]
-    text = (shared / "flow" / "tune" / "slurm" / "train.sh").read_text()
-    values = "VALUES=(0 1)\nOPTION=(--split-column fold --test-fold)\n"
-    assert absent(text, values, "#SBATCH --ntasks-per-node=2\n", "EACH=fold\n") == []
-    train = ("train:", "--metadata-column", "age", "--pretrained-encoder", "16s")
-    done = workflow_of(*train)
-    assert done.stderr.splitlines()[0] == "train x 2 folds (0, 1): training", "no pretraining"
-    assert done.stdout.count("--pretrained-encoder 16s") == 1
-    message = workflow_of("pretrain:", "--epochs", "1", *train, status=2).stderr
-    assert "names an encoder already" in message
-
-
-def test_wrong_sections_of_a_workflow_are_named_together(workflow_of, login):
-    message = login("workflow", "--", status=2).stderr
-    assert "--cv COLUMN, --metadata and --output-dir are needed" in message
-    sections = ["trian:", "--lr", "1", "train:", "--output-dir", "x", "train:"]
-    problems = ["trian: is not a section; expected -- OPTIONS OF ALL pretrain: ..."]
-    problems += ["train: --output-dir: belongs before the first section", "train: is there twice"]
-    assert absent(workflow_of(*sections, status=2).stderr, *problems) == []
-    problems = ["--output-dir flow stray: expected one value"]
-    problems += ["--output: a workflow has no such option"]
-    assert absent(workflow_of("stray", "--output", "x", status=2).stderr, *problems) == []
+    dependencies = [re.findall(r"--dependency=(\S+)", call) for call in calls]
+    assert dependencies == [["afterok:12"], ["afterok:34"], ["afterok:34,afternotok:4711"]]
+    assert all("--kill-on-invalid-dep=yes" in call for call in calls)
 
 
 def test_the_tasks_of_a_node_share_seeds(of_table, make):

@@ -27,7 +27,7 @@ def study(tmp_path: Path) -> Path:
     (tmp_path / "tree.nwk").write_text("((A:1,B:1):1,C:1);")
     (tmp_path / "tree.qza").write_bytes(b"PK\x03\x04x")
     (tmp_path / "empty").touch()
-    for name in ("run/model", "folds/fold-a/model", "other", "promised"):
+    for name in ("run/model", "folds/fold-a/model", "other"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("run", "folds/fold-a"):
         (tmp_path / name / "model/model.json").write_text("{}")
@@ -76,14 +76,12 @@ def study(tmp_path: Path) -> Path:
         ("--pretrained-encoder other", ["--pretrained-encoder: TMP/other holds no model.json"]),
         ("--pretrained-encoder 16s-v4", []),
         ("--pretrained-encoder folds", []),
-        # What an earlier job of a workflow writes.
-        ("--pretrained-encoder promised", []),
     ],
     ids=str,
 )
 def test_what_headers_and_first_rows_show(study, words, problems):
     words = words.split() if isinstance(words, str) else words
-    request = Request("train", tuple(words), data=study, promised=(study / "promised",))
+    request = Request("train", tuple(words), data=study)
     found = content_problems(parse_options(words), request)
     texts = [text.replace(f"{study}/metadata.tsv", "METADATA") for text in found]
     texts = [text.replace(str(study), "TMP") for text in texts]

@@ -1,10 +1,9 @@
 """Job scripts on a simulated cluster of two nodes: training, warnings, kills, crashes, requeues and
-workflows.
+jobs that wait for others.
 """
 
 from __future__ import annotations
 
-import csv
 import getpass
 import importlib.machinery
 import importlib.util
@@ -459,68 +458,38 @@ def kill_one_of_four(site: Site, job: str, out: str) -> None:
 
 
 def test_four_tasks_of_a_node_share_five_folds_and_one_is_killed(site):
-    """The job goes on without the task; requeued, it runs only the folds that have no result.
-
-    The tasks of a workflow take the folds of a column and those of `train --cv` share its folds;
-    both give the same. The workflow pretrains before, as four processes without SLURM would, and
-    evaluates and predicts after it.
+    """The job, which waits for the pretraining of its encoder, goes on without the task; requeued,
+    it runs only the folds that have no result. What it writes is what aam writes without SLURM.
     """
     data = ["--table", "table.biom", "--metadata", "metadata.tsv", "--group-column", "subject"]
     data += ["--threads", "1", "--rarefy-depth", "300", "--device", "cpu", "--cv", "fold"]
-    pretrain = ["--tree", "tree.nwk", *SMALL[2:8], "--epochs", "2"]
+    pretrain = [*SMALL[2:8], "--epochs", "2"]
     train = ["--metadata-column", "ph", "--members", "deep", "--epochs", "2", "--patience", "0"]
-    words = ["--output-dir", "flow", "pretrain:", *pretrain, "train:", *train]
-    words += ["predict:", "--table", "table.biom"]
-    generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
-    done = site.login(*generate, "--submit", "--", *data, *words)
-    jobs = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
-    assert f"afterok:{jobs['pretrain']}" in site.facts(jobs["train"])["Dependency"]
-    assert site.wait(jobs["pretrain"], "flow/pre", 400) == ("COMPLETED", 0), site.log("flow/pre")
-    kill_one_of_four(site, jobs["train"], "flow/tune")
-    first, _ = site.log("flow/tune").split("summary: status 137, start 1")
-    taken = re.findall(r"task (\d) of node\d: fold (\d)", first)
-    assert sorted(fold for _, fold in taken) == list("01234")
-    assert {task for task, _ in taken} == set("0123")
-    for name, out in (("evaluate", "flow/evaluation"), ("predict", "flow")):
-        assert site.wait(jobs[name], out, 400) == ("COMPLETED", 0), site.log(out)
-    assert (site.shared / "flow" / "evaluation" / "report.html").exists()
-    assert len(predictions(site.shared / "flow" / "predictions.tsv")) == 60
-    encoder = ["--pretrained-encoder", site.shared / "flow" / "pre"]
-    job = site.submit("train", *data, *train, *encoder, "--output-dir", "cv")
-    kill_one_of_four(site, job, "cv")
-    weights = site.weights("cv")
-    of_folds = {name: weights[name] for name in weights if name.startswith("fold-")}
-    assert len({Path(name).parts[0] for name in of_folds}) == 5
-    assert of_folds == site.weights("flow/tune")
-    expected, found = predictions(site.shared / "cv" / "predictions.tsv"), {}
-    for table in (site.shared / "flow" / "tune").glob("fold-*/predictions.tsv"):
-        found |= predictions(table)
-    assert len(expected) == 60
-    assert {sample: found[sample]["ph"] for sample in expected} == {
-        sample: row["ph"] for sample, row in expected.items()
-    }
+    train += ["--pretrained-encoder", site.shared / "pre"]
+    words = [*data, "--tree", "tree.nwk", *pretrain, "--output-dir", "pre"]
+    first = site.submit("pretrain_node", *words)
+    words = [*data, *train, "--output-dir", "cv"]
+    second = site.submit("train", *words, before=("--after", first))
+    assert site.facts(second)["Dependency"].startswith(f"afterok:{first}")
+    assert site.wait(first, "pre", 400) == ("COMPLETED", 0), site.log("pre")
+    kill_one_of_four(site, second, "cv")
     plain = [site.study / word if word[-5:] in (".biom", "a.tsv") else word for word in data]
-    words = [*plain, "--tree", site.study / "tree.nwk", *pretrain[2:]]
+    words = [*plain, "--tree", site.study / "tree.nwk", *pretrain]
     ranks(site, ["pretrain", *words], "four", 4)
-    assert site.weights("flow/pre") == site.weights("four")
-
-
-def predictions(path: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of a table of predictions by sample."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t")
-        return {row[rows.fieldnames[0]]: row for row in rows}
+    assert site.weights("pre") == site.weights("four")
+    aam("train", *plain, *train, "--output-dir", site.shared / "alone", cwd=site.folder)
+    assert len({name for name in site.weights("cv") if name.startswith("fold-")}) >= 5
+    assert site.weights("cv") == site.weights("alone")
+    predictions = [site.shared / out / "predictions.tsv" for out in ("cv", "alone")]
+    assert predictions[0].read_bytes() == predictions[1].read_bytes()
 
 
 def test_a_failed_parent_cancels_its_children(site):
-    words = shlex.split("--table table.biom --metadata metadata.tsv --cv fold --output-dir broken")
-    words += [*SMALL[:2], "pretrain:", "--max-bp", "5", "train:", "--metadata-column", "ph"]
-    generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
-    done = site.login(*generate, "--submit", "--", *words)
-    numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
-    assert site.wait(numbers["pretrain"], "broken/pre") == ("FAILED", 2)
-    for name in ("train", "evaluate"):
-        assert site.wait(numbers[name], "broken/pre")[0] == "CANCELLED"
+    parent = site.submit("pretrain_single", *INPUTS, "--max-bp", "5", "--output-dir", "broken")
+    words = ["--table", "table.biom", "--model", "broken/model", "--output", "child/out.tsv"]
+    child = site.submit("predict", *words, before=("--after", parent))
+    assert site.wait(parent, "broken") == ("FAILED", 2)
+    assert site.wait(child, "broken")[0] == "CANCELLED"
 
 
 def test_staging_to_shared_storage(site):
