@@ -107,23 +107,6 @@ RANGES: dict[str, tuple[float, float]] = {
     "copy_minutes": (0, 1440),
 }
 MAX_CPUS = 4096
-LISTS = {
-    "needs": "keys of a site",
-    "cpu_sets": 'CPUs of each device in SLURM\'s numbers, ascending, such as "0-23,96-119"',
-    "limits": 'NODES:HOURS, ascending, such as "91:2"',
-    "sbatch": (
-        "options of sbatch, such as --mail-type=END, but for nodes, tasks, time, signal, requeue, "
-        "log and folder, which a job sets itself"
-    ),
-    "env": "NAME=VALUE, each on one line",
-    "setup": "shell lines, each a text without line breaks",
-    "enter": "options of containers/run, each a text without line breaks",
-    "fabric_enter": "options of containers/run, each a text without line breaks",
-    "fabric": (
-        "[[fabric]] with name (of a variable), value (text or number), path (absolute) and "
-        "optionally opt_in = true or false, in a .toml file"
-    ),
-}
 
 
 def is_line(value: object) -> bool:
@@ -132,8 +115,9 @@ def is_line(value: object) -> bool:
     return isinstance(value, str) and not re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", value)
 
 
-def _is_key(value: object) -> bool:
-    return isinstance(value, str) and value in TYPES
+def text_like(pattern: str = ".*") -> Callable[[object], bool]:
+    """Return a function that says whether a value is text on one line of this pattern."""
+    return lambda value: is_line(value) and re.fullmatch(pattern, str(value)) is not None
 
 
 def _is_cpu_set(value: object) -> bool:
@@ -148,21 +132,6 @@ def _is_cpu_set(value: object) -> bool:
 # Options of sbatch on which a script relies.
 OF_JOBS = "job-name|nodes|ntasks.*|time|signal|(no-)?requeue|open-mode|chdir|output|error|array"
 OF_JOBS += "|dependency|wrap|parsable|kill-on-invalid-dep"
-
-
-def _is_sbatch(value: object) -> bool:
-    if not isinstance(value, str) or not is_line(value):
-        return False
-    match = re.fullmatch(r"--([a-z][a-z-]*)(=\S+)?", value)
-    return match is not None and not re.fullmatch(OF_JOBS, match[1])
-
-
-def _is_variable(value: object) -> bool:
-    return is_line(value) and bool(re.match("[A-Za-z_][A-Za-z0-9_]*=", str(value)))
-
-
-def _is_limit(value: object) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(r"[1-9]\d{0,5}:\d{1,4}(\.\d+)?", value))
 
 
 def _is_fabric(table: object) -> bool:
@@ -180,13 +149,32 @@ def _is_fabric(table: object) -> bool:
     )
 
 
-ITEMS: Mapping[str, Callable[[object], bool]] = {
-    "needs": _is_key,
-    "cpu_sets": _is_cpu_set,
-    "fabric": _is_fabric,
-    "sbatch": _is_sbatch,
-    "env": _is_variable,
-    "limits": _is_limit,
+OPTIONS_OF_RUN = (text_like(), "options of containers/run, each a text without line breaks")
+# What an item of each list is: a function that says so, and words.
+LISTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "needs": (text_like("|".join(TYPES)), "keys of a site"),
+    "cpu_sets": (
+        _is_cpu_set,
+        'CPUs of each device in SLURM\'s numbers, ascending, such as "0-23,96-119"',
+    ),
+    "limits": (
+        text_like(r"[1-9][0-9]{0,5}:[0-9]{1,4}(\.[0-9]+)?"),
+        'NODES:HOURS, ascending, such as "91:2"',
+    ),
+    "sbatch": (
+        text_like(rf"--(?!({OF_JOBS})(=|$))[a-z][a-z-]*(=\S+)?"),
+        "options of sbatch, such as --mail-type=END, but for nodes, tasks, time, signal, requeue, "
+        "log and folder, which a job sets itself",
+    ),
+    "env": (text_like("[A-Za-z_][A-Za-z0-9_]*=.*"), "NAME=VALUE, each on one line"),
+    "setup": (text_like(), "shell lines, each a text without line breaks"),
+    "enter": OPTIONS_OF_RUN,
+    "fabric_enter": OPTIONS_OF_RUN,
+    "fabric": (
+        _is_fabric,
+        "[[fabric]] with name (of a variable), value (text or number), path (absolute) and "
+        "optionally opt_in = true or false, in a .toml file",
+    ),
 }
 
 
@@ -202,13 +190,13 @@ def _number(key: str, value: object, origin: str) -> int | float:
 
 
 def _list(key: str, value: object, origin: str) -> tuple[Any, ...]:
-    is_valid = ITEMS.get(key, is_line)
+    is_valid, words = LISTS[key]
     if isinstance(value, str) and key != "fabric":
         value = [part for part in value.split(";") if part]
     invalid = [item for item in value if not is_valid(item)] if isinstance(value, list) else []
     if not isinstance(value, list) or invalid:
         problem = f"holds {', '.join(map(repr, invalid))}" if invalid else f"is {value!r}"
-        raise InputError(f"{origin}: {key} {problem}, expected a list of {LISTS[key]}")
+        raise InputError(f"{origin}: {key} {problem}, expected a list of {words}")
     return tuple(value)
 
 
