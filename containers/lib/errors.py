@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-
 FAILED = 1
 BAD_INPUT = 2
-LONGEST_NAME = 255
-LONGEST_PATH = 4095
 
 
 class InputError(Exception):
@@ -33,19 +28,6 @@ class FailedError(InputError):
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems, status=FAILED)
-
-
-def long_name_problems(words: Iterable[str]) -> list[str]:
-    """Return a problem for each word that cannot be a path: the system would not even look for
-    it.
-    """
-
-    def is_long(word: str) -> bool:
-        sizes = [len(os.fsencode(name)) for name in word.split("/")]
-        return max(sizes) > LONGEST_NAME or len(os.fsencode(word)) > LONGEST_PATH
-
-    limit = f"a path has at most {LONGEST_PATH:,} bytes and each name in it at most {LONGEST_NAME}"
-    return [f"{w[:40]}...: has {len(w):,} letters; {limit}" for w in words if is_long(w)]
 
 
 def raise_if_any(problems: list[str]) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,25 +101,3 @@ def resolve_image(site: Site, request: Request, problems: list[str]) -> JobImage
         beside = (sidecar_path(image), image.with_suffix(".squashfs"))
         copied = (image, *(path for path in beside if path.is_file()))
     return JobImage(image, tuple(recorded), tuple(recorded.values()), copied)
-
-
-def older_image_problems(image: Path, inputs: Iterable[Path]) -> list[str]:
-    """Return the models that a newer aam wrote than the image holds, by the image's sidecar and
-    their model.json.
-    """
-
-    def version_in(path: Path) -> tuple[int, ...]:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            version = json.loads(path.read_text(encoding="utf-8")).get("version", "")
-            return tuple(map(int, re.findall(r"\d+", version)))
-        return ()
-
-    of_image = version_in(sidecar_path(image))
-    problems = []
-    for path in (folder / name for folder in inputs for name in ("model.json", "model/model.json")):
-        of_model = version_in(path)
-        if of_image and of_model > of_image:
-            ours, theirs = (".".join(map(str, version)) for version in (of_image, of_model))
-            newer = f"{path.parent} was written by a newer one, {theirs}"
-            problems.append(f"--image: {image} holds aam {ours}, {newer}: {HINT}")
-    return problems

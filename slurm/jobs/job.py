@@ -11,7 +11,7 @@ from pathlib import Path
 
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, commit_label
-from slurm.jobs.image import JobImage, older_image_problems, python_without_image, resolve_image
+from slurm.jobs.image import JobImage, python_without_image, resolve_image
 from slurm.jobs.inputs import content_problems, is_promised_to
 from slurm.jobs.options import (
     INPUT_FOLDERS,
@@ -345,7 +345,6 @@ def make_job(request: Request, site: Site) -> Job:
     without_image = site.engine == "none"
     python_inside = python_without_image(request, absences) if without_image else ""
     image = None if without_image else resolve_image(site, request, absences)
-    absences += older_image_problems(image.path, (read.path for read in inputs)) if image else []
     check_log_folder(out / "slurm", problems)
     runs = places.tasks if request.seeds else 1
     state_bytes = runs * checkpoint_size(options, out) if kind.resumes else 0

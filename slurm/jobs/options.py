@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from containers.lib.errors import InputError
@@ -85,17 +84,6 @@ def options_of(command: str, template: str) -> dict[str, str]:
     if not command:
         return outputs | (dict.fromkeys(INPUTS, "one") if template == "stage.sh" else {})
     return {"--config": "one"} | all_options()[command] | outputs
-
-
-def path_words(words: Iterable[str]) -> Iterator[str]:
-    """Yield the words that stand for files and folders."""
-    names = (*INPUTS, *OUTPUTS)
-    name = ""
-    for word in words:
-        option, equals, value = word.partition("=")
-        name = option.replace("_", "-") if word.startswith("--") else name
-        if name in names and (equals or not word.startswith("--")):
-            yield value if equals else word
 
 
 @functools.cache

@@ -633,16 +633,6 @@ def predict(login, tmp_path) -> Callable[..., Done]:
     return lambda **options: login(*words, "--model", "model", **options)
 
 
-def test_an_image_older_than_the_model_is_refused(predict, tmp_path):
-    record(tmp_path / "image.sif", version="0.9.2")
-    model = tmp_path / "model"
-    for version, status in (("0.9.2", 0), ("0.10.0", 2)):
-        (model / "model.json").write_text(json.dumps({"version": version}))
-        message = predict(status=status).stderr
-    newer = f"{model} was written by a newer one, 0.10.0: make container-rocm"
-    assert f"image.sif holds aam 0.9.2, {newer}" in message
-
-
 def test_an_image_is_checked_before_a_job_is_queued(predict, tmp_path, shared):
     image = tmp_path / "image.sif"
     predict()
@@ -855,12 +845,3 @@ def test_a_removed_option_is_answered(of_table, monkeypatch):
 
 def test_make_without_an_input_is_refused(make):
     assert "no input to copy" in make("stage", 2).stderr
-
-
-def test_names_that_are_too_long(login, make):
-    long = "a" * 3000
-    message = login("pretrain_node", "--image", long, "--", "--table", f"x/{long}", status=2).stderr
-    assert message.count("has 3,00") == 2
-    assert "each name in it at most 255" in message
-    assert len(message) < 500
-    assert "letters" in make("pretrain-node", 2, TABLE=long).stderr
