@@ -162,8 +162,8 @@ watch_run() {   # next to the run: record the memory of its tasks, and copy new 
 
 # --- the tasks -----------------------------------------------------------------------------------------------------
 
-set_fabric() {   # the interfaces of the fast network, and variables whose path exists on this node
-    local path i interfaces=()
+set_interfaces() {   # those of the fast network
+    local path interfaces=()
     for path in ${INTERFACES:+/sys/class/net/"$INTERFACES"*}; do
         [ ! -e "$path" ] || interfaces+=("${path##*/}")
     done
@@ -171,9 +171,6 @@ set_fabric() {   # the interfaces of the fast network, and variables whose path 
         export GLOO_SOCKET_IFNAME=${interfaces[0]} NCCL_SOCKET_IFNAME
         NCCL_SOCKET_IFNAME=$(IFS=,; printf %s "${interfaces[*]}")
     fi
-    for ((i = 0; i < ${#FABRIC[@]}; i += 3)); do   # name, value, path
-        [ ! -e "${FABRIC[i + 2]}" ] || export "${FABRIC[i]}=${FABRIC[i + 1]}"
-    done
 }
 
 use_own_device() {   # a task that works by itself sees one device of its node, and no other tasks
@@ -209,7 +206,7 @@ share() {   # share COMMAND...: each task takes the next seed of its node until 
 
 task() {   # one for each device: set what differs from node to node, then enter the container
     cd "$WORK" || exit 1
-    set_fabric
+    set_interfaces
     [ "$EACH" = rank ] || use_own_device
     [ ${#VALUES[@]} = 0 ] || share "$PYTHON" "$AAM/containers/run" "${ENTER[@]}" "$IMAGE" "${COMMAND[@]}"
     exec "$PYTHON" "$AAM/containers/run" "${ENTER[@]}" "$IMAGE" "${COMMAND[@]}"
@@ -245,8 +242,8 @@ launch() {   # start one task for each device and set `status`
     export MASTER_ADDR MASTER_PORT
     watch_run &
     local watcher=$!
-    "${SRUN[@]}" bash -c "$(declare -p AAM PYTHON IMAGE WORK ENTER COMMAND DEVICE EACH OPTION VALUES INTERFACES FABRIC)
-        $(declare -f log set_fabric use_own_device share wait_for task); task" 2> >(relay) &
+    "${SRUN[@]}" bash -c "$(declare -p AAM PYTHON IMAGE WORK ENTER COMMAND DEVICE EACH OPTION VALUES INTERFACES)
+        $(declare -f log set_interfaces use_own_device share wait_for task); task" 2> >(relay) &
     step=$!
     [ -z "$warned" ] || kill -USR2 "$step"
     wait_for "$step"

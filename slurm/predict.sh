@@ -9,7 +9,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # site        aam has not run there yet
-# lib.sh      sha256 fc906ecd66d0b7a9daf1026ea1b4b17c1da505a0392aa14c3af04bb44cebe0ca
+# lib.sh      sha256 d119504081fff0e5f0627a64794e245efdf8c5dc3e9009fdf312862443f8214b
 # time        01:00:00; 360 s before its end: checkpoint, copy to shared storage, requeue
 #             (360 s: SLURM's delay, a trial of the device, three times the 0 B of a checkpoint
 #             at 200 MB/s, at most half of the time)
@@ -71,13 +71,12 @@ EACH=rank
 VALUES=()
 OPTION=()
 INTERFACES=hsn
-FABRIC=()
 RESERVE=1073741824  # bytes of a node's disk for what the job writes
 COPY_SECONDS=300  # between copies of new checkpoints
 MOST_REQUEUES=20
 CLEAN=
 
-LIB_SHA256=fc906ecd66d0b7a9daf1026ea1b4b17c1da505a0392aa14c3af04bb44cebe0ca
+LIB_SHA256=d119504081fff0e5f0627a64794e245efdf8c5dc3e9009fdf312862443f8214b
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done

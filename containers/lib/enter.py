@@ -14,14 +14,11 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from aam.device.environment import CACHES, SHARED_CACHES, VISIBLE, usable_shared_cache
-from aam.files.atomic import atomic_file
 from containers.lib.engine import PREFIXES, find_engine
 from containers.lib.errors import InputError, error_message, raise_if_any
 from containers.lib.sidecar import Sidecar, read_sidecar, sidecar_path
@@ -51,91 +48,6 @@ GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 VISIBLE_DEVICES = {"rocm": VISIBLE["AMD"], "cuda": VISIBLE["NVIDIA"]}
 
 
-# --- a node's own libfabric --------------------------------------------------------------------
-
-# It fits the driver of the network, whose provider no image can bring: --host-fabric FOLDER copies
-# libfabric (and a plugin of NCCL or RCCL, if one lies there) with what they are linked with into
-# the caches of the job, binds that here, and puts it first on the search path.
-INSIDE = "/opt/fabric/host"
-# A folder of libraries, or the prefix of an installation.
-PLACES = ("", "lib64", "lib")
-WANTED = ("libfabric.so.1", "librccl-net.so", "libnccl-net.so")
-# The C and C++ library and the loader are those of the image, which are newer than a node's; the
-# libraries of the GPU are those that the image's torch has loaded.
-NOT_COPIED = re.compile(
-    r"(ld-linux[-\w]*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libstdc\+\+"
-    r"|lib(amdhip|hsa-runtime|rocm|rocprofiler|cuda|nccl|rccl)[-\w]*)\.so"
-)
-
-
-def find_libraries(folders: list[str], problems: list[str]) -> list[Path]:
-    """Return the libraries of `WANTED` in each folder; a folder without any is a problem."""
-    found: list[Path] = []
-    hint = "`find /opt/cray -name libfabric.so.1` on a node shows where it is"
-    for folder in folders:
-        paths = (Path(folder, place, name) for place in PLACES for name in WANTED)
-        here = [path for path in paths if path.is_file()]
-        if not here:
-            nothing = f"holds none of {', '.join(WANTED)}, nor do its lib64 and lib"
-            problems.append(f"--host-fabric {folder}: {nothing}; {hint}")
-        found += here
-    return found
-
-
-def needed_libraries(library: Path, problems: list[str]) -> list[Path]:
-    """Return the libraries that a library is linked with, as the loader of this machine finds
-    them.
-    """
-    printed = subprocess.run(["ldd", str(library)], capture_output=True, text=True).stdout
-    needed = []
-    for name, path in re.findall(r"(?m)^\s*(\S+) => (not found|/\S+)", printed):
-        if NOT_COPIED.match(name) or name in WANTED:
-            continue
-        if path == "not found":
-            hint = "which the loader of this node does not find: load the module of libfabric first"
-            problems.append(f"--host-fabric: {library} needs {name}, {hint}")
-        else:
-            needed.append(Path(path))
-    return needed
-
-
-def copy_library(path: Path, folder: Path) -> None:
-    """Copy a library unless it is there: several tasks of a node do so at once, and one may have
-    loaded it already.
-    """
-    target = folder / path.name
-    if not target.exists() or target.stat().st_size != path.stat().st_size:
-        with atomic_file(target) as new:
-            shutil.copy(path, new)
-
-
-def copy_host_fabric(folders: list[str], caches: Path) -> Path:
-    """Copy the libraries of a node into the caches of a job and return their folder.
-
-    Those that are wanted lie in it, those that they need in `needed`: an image's own library of
-    that name goes first.
-    """
-    problems: list[str] = []
-    libraries = find_libraries(folders, problems)
-    needed = [path for library in libraries for path in needed_libraries(library, problems)]
-    raise_if_any(problems)
-    target = caches / "host-fabric"
-    (target / "needed").mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in libraries:
-        copy_library(path, target)
-    for path in needed:
-        copy_library(path, target / "needed")
-    return target
-
-
-def search_path() -> str:
-    """Return the LD_LIBRARY_PATH inside: the node's libfabric, the image's libraries, then the
-    node's.
-    """
-    system = [f"/usr/lib/{machine}-linux-gnu" for machine in ("x86_64", "aarch64")]
-    return ":".join([INSIDE, *system, f"{INSIDE}/needed"])
-
-
 # --- the command -------------------------------------------------------------------------------
 
 
@@ -156,7 +68,6 @@ def parse(words: list[str]) -> argparse.Namespace:
         add(name, action="store_true", help=text)
     repeated = {
         "--bind": ("PATH[:TARGET[:ro]]", "bind this too"),
-        "--host-fabric": ("FOLDER", "use this node's libfabric or plugin, in it"),
         "--env": ("NAME=VALUE", "set this variable inside too"),
     }
     for name, (metavar, text) in repeated.items():
@@ -299,9 +210,6 @@ def command_and_environment(options: argparse.Namespace) -> Command:
     caches = cache_folder(os.environ)
     if not options.command:
         problems.append(f"COMMAND: is missing; for example: {PROGRAM} IMAGE aam --help")
-    if options.host_fabric and options.engine == "none":
-        own = "without a container the node's own libfabric is used: load its module instead"
-        problems.append(f"--host-fabric: {own}")
     problems += [f"--env {word}: expected NAME=VALUE" for word in options.env if "=" not in word]
     folders = storage_folders(os.environ, problems)
     if (kept := usable_shared_cache(os.environ)) is not None:
@@ -319,9 +227,6 @@ def command_and_environment(options: argparse.Namespace) -> Command:
     if caches.stat().st_uid != os.getuid():
         hint = "name a folder of your own with TMPDIR or AAM_LOCAL"
         raise InputError(f"{caches}: belongs to another user; {hint}")
-    if options.host_fabric:
-        binds.append(f"{copy_host_fabric(options.host_fabric, caches)}:{INSIDE}:ro")
-        options.env.insert(0, f"LD_LIBRARY_PATH={search_path()}")
     if options.engine == "none":
         return without_container(options, caches)
     return in_container(options, binds, caches)

@@ -114,8 +114,7 @@ def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Pa
 def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> None:
     """Write what the definition's %files, %environment and %runscript would."""
     aam = root / "opt" / "aam"
-    # Where containers/run --host-fabric binds the libfabric of a node.
-    for name in ("aam", "venv", "fabric/host"):
+    for name in ("aam", "venv"):
         (root / "opt" / name).mkdir(parents=True, exist_ok=True)
     for path in (CONTAINERS / "inside").glob("*.py"):
         shutil.copy(path, aam / path.name)

@@ -80,8 +80,8 @@ def test_an_image_and_its_sidecar(make, tmp_path):
 @pytest.mark.parametrize(
     ("words", "variables", "problem"),
     [
-        ("rocm --fabric=1", {}, "--fabric: was removed; slurm/generate --fabric takes"),
-        ("rocm", {"FABRIC": "1", "MAKELEVEL": "1"}, "FABRIC: was removed; slurm/generate"),
+        ("rocm --fabric=1", {}, "--fabric: was removed; bind the site's libfabric"),
+        ("rocm", {"FABRIC": "1", "MAKELEVEL": "1"}, "FABRIC: was removed; bind the site's"),
         ("cpu --pull 0", {}, "--pull: was removed; copy the SIF of a release"),
         ("cpu", {"PULL": "0", "MAKELEVEL": "1"}, "PULL: was removed; copy the SIF"),
         ("wheel", {}, "wheel: was removed; make release builds the wheels"),

@@ -128,8 +128,7 @@ class Job:
         own = ["--env", f"PYTHONPATH={self.request.root}"]
         words = ["--engine", site.engine]
         words += own if not self.image and not IS_INSTALLED else []
-        words += [*site.enter, *(word for each in site.env for word in ("--env", each))]
-        return [*words, *(site.fabric_enter if site.fabric_opt_in and self.image else ())]
+        return [*words, *site.enter, *(word for each in site.env for word in ("--env", each))]
 
     @property
     def warning(self) -> int:

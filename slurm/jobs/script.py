@@ -211,8 +211,6 @@ def settings(job: Job) -> str:
 def run_settings(job: Job) -> list[str]:
     """Return the settings of a job that runs one command of aam."""
     site, seeds = job.site, job.request.seeds
-    used = [each for each in site.fabric if site.fabric_opt_in or not each.get("opt_in")]
-    rows = [(each["name"], each["value"], each["path"]) for each in used]
     copy_seconds = max(5, round(site.copy_minutes * 12) * 5)
     return [
         f"FILE={shlex.quote(job.file)}",
@@ -226,7 +224,6 @@ def run_settings(job: Job) -> list[str]:
         bash_array("VALUES", seeds),
         bash_array("OPTION", ["--seed"] if seeds else ()),
         f"INTERFACES={shlex.quote(site.interfaces)}",
-        bash_array("FABRIC", [word for row in rows for word in row]),
         f"RESERVE={job.reserve}  # bytes of a node's disk for what the job writes",
         f"COPY_SECONDS={copy_seconds}  # between copies of new checkpoints",
         f"MOST_REQUEUES={site.most_requeues}",

@@ -71,9 +71,6 @@ class Site:
     image: str = ""  # relative to the checkout, or absolute; empty: by device
     enter: tuple[str, ...] = ()  # options of containers/run; unset: by device
     interfaces: str = ""  # beginning of the names of the fast network's interfaces
-    fabric: tuple[Mapping[str, Any], ...] = ()  # name, value, path that must exist, opt_in
-    fabric_opt_in: bool = False
-    fabric_enter: tuple[str, ...] = ()  # options of containers/run with --fabric
     most_requeues: int = 20  # of one job, for whatever reason
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
     seen: str = ""  # date and commit of the last run of aam there; empty: none
@@ -134,22 +131,6 @@ OF_JOBS = "job-name|nodes|ntasks.*|time|signal|(no-)?requeue|open-mode|chdir|out
 OF_JOBS += "|dependency|wrap|parsable|kill-on-invalid-dep"
 
 
-def _is_fabric(table: object) -> bool:
-    if not isinstance(table, dict) or table.keys() - {"opt_in"} != {"name", "value", "path"}:
-        return False
-    name, value, path = table["name"], table["value"], table["path"]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return bool(
-        isinstance(name, str)
-        and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
-        and (is_number or is_line(value))
-        and is_line(path)
-        and path.startswith("/")
-        and isinstance(table.get("opt_in", False), bool)
-    )
-
-
-OPTIONS_OF_RUN = (text_like(), "options of containers/run, each a text without line breaks")
 # What an item of each list is: a function that says so, and words.
 LISTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "needs": (text_like("|".join(TYPES)), "keys of a site"),
@@ -168,13 +149,7 @@ LISTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     ),
     "env": (text_like("[A-Za-z_][A-Za-z0-9_]*=.*"), "NAME=VALUE, each on one line"),
     "setup": (text_like(), "shell lines, each a text without line breaks"),
-    "enter": OPTIONS_OF_RUN,
-    "fabric_enter": OPTIONS_OF_RUN,
-    "fabric": (
-        _is_fabric,
-        "[[fabric]] with name (of a variable), value (text or number), path (absolute) and "
-        "optionally opt_in = true or false, in a .toml file",
-    ),
+    "enter": (text_like(), "options of containers/run, each a text without line breaks"),
 }
 
 
@@ -191,7 +166,7 @@ def _number(key: str, value: object, origin: str) -> int | float:
 
 def _list(key: str, value: object, origin: str) -> tuple[Any, ...]:
     is_valid, words = LISTS[key]
-    if isinstance(value, str) and key != "fabric":
+    if isinstance(value, str):
         value = [part for part in value.split(";") if part]
     invalid = [item for item in value if not is_valid(item)] if isinstance(value, list) else []
     if not isinstance(value, list) or invalid:

@@ -183,11 +183,6 @@ def test_a_login_node_is_enough(pretrain, tmp_path, shared):
     device = ("    --device hip", "    --num-workers 4", "DEVICE=hip\n", "PYTHON=python3\n")
     loaded = ("module load cray-python/3.11.7", "    --mem-bind=local ")
     assert absent(text, reads, first, *device, *loaded) == []
-    assert "FI_PROVIDER" not in text
-    assert "--host-fabric" not in text
-    fabric = ("FI_PROVIDER cxi /dev/cxi0 ", "FI_CXI_DEFAULT_CQ_SIZE 131072 /dev/cxi0 ")
-    host = "--host-fabric /opt/cray/libfabric/1.20.1)"
-    assert absent(pretrain("--fabric"), *fabric, host) == []
     text = pretrain("--allow-cpu")
     assert "DEVICE=cpu\n" in text
     assert "--device" not in text
@@ -552,14 +547,6 @@ WRONG_VALUES = {
     "enter": ["[{}]"],
     "needs": ["[1]", '["nosuch"]', "[{}]"],
     "cpu_sets": ['["x-y"]', "[5]", '["9-5"]', '["0-99999"]', '["4,1"]', '["²"]', '[""]'],
-    "fabric": [
-        '["x"]',
-        '[{name = "A", value = 1}]',
-        '[{name = "A; touch x", value = 1, path = "/"}]',
-        '[{name = "A", value = [], path = "/"}]',
-        '[{name = "A", value = 1, path = "x"}]',
-        '[{name = "A", value = 1, path = "/", optin = true}]',
-    ],
     "shared": ["3"],
 }
 
