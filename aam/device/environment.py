@@ -394,20 +394,54 @@ NO_DEVICE = {
 }
 
 
-def wait_or_kill(child: subprocess.Popen[Any], seconds: float) -> int | None:
-    """Return the exit status of a child that leads a process group, None where it takes longer; end
-    what is left of the group.
+class ChildEnd(NamedTuple):
+    """The end of a child process: its exit status, None where it took too long, and what it
+    wrote.
     """
-    try:
-        return child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        # One that waits for a broken device cannot be killed.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(KILL_SECONDS)
+
+    status: int | None
+    output: str
+    errors: str
+
+    def __str__(self) -> str:
+        """Return the status in words."""
+        if self.status is None or self.status >= 0:
+            return f"ended with status {self.status}"
+        # A real-time signal has no name.
+        with contextlib.suppress(ValueError):
+            return f"ended with {signal.Signals(-self.status).name}"
+        return f"ended with signal {-self.status}"
+
+
+def run_child(
+    program: str, seconds: float, request: str = "", environment: Mapping[str, str] | None = None
+) -> ChildEnd:
+    """Run a program of Python in a process of its own, which reads `request`, for at most so many
+    seconds; then end all that it started.
+    """
+    # Files, as a process that the child started may hold a pipe open for ever.
+    file = tempfile.TemporaryFile
+    with file() as given, file() as output, file() as errors:
+        given.write(request.encode())
+        given.seek(0)
+        # A group of its own, so that the processes of a compiler end with it.
+        streams: dict[str, Any] = {"stdin": given, "stdout": output, "stderr": errors}
+        command = [sys.executable, "-c", program]
+        child = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+        try:
+            status = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            # One that waits for a broken device cannot be killed.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(KILL_SECONDS)
+        output.seek(0)
+        errors.seek(0)
+        texts = (written.read().decode(errors="replace") for written in (output, errors))
+        return ChildEnd(status, *texts)
 
 
 def first_tensor(
@@ -416,24 +450,11 @@ def first_tensor(
     """Allocate and add a small tensor on `device` in a child process; return how it failed, or an
     empty text.
     """
-    command = [sys.executable, "-c", program.format(device)]
-    with tempfile.TemporaryFile() as errors:
-        # A group of its own, so that the processes of a compiler end with it.
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-        )
-        status = wait_or_kill(child, seconds)
-        errors.seek(0)
-        lines = errors.read().decode(errors="replace").strip().splitlines()
-    if status is None:
+    end = run_child(program.format(device), seconds)
+    if end.status is None:
         return f"took longer than {seconds:g} s"
-    if status < 0:
-        return f"ended with {signal.Signals(-status).name}"
-    return (lines or [f"ended with status {status}"])[-1] if status else ""
+    lines = end.errors.strip().splitlines() if end.status > 0 else []
+    return (lines or [str(end)])[-1] if end.status else ""
 
 
 def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:

@@ -14,13 +14,11 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -34,7 +32,7 @@ from aam.device.distributed import (
     end_rank,
     free_port,
 )
-from aam.device.environment import RANK_VARIABLES, container, driver_version, wait_or_kill
+from aam.device.environment import RANK_VARIABLES, ChildEnd, container, driver_version, run_child
 from aam.device.platform import Facts, cached_verdict, choose_device, device_name
 from aam.errors import FINISHED, OUT_OF_MEMORY, InputError
 
@@ -303,58 +301,29 @@ def _ask_child(request: Facts, limit: float, place: Mapping[str, str] = {}) -> F
 
     `place` are variables that make it one of several ranks.
     """
-    # Files, as a process that the child started may hold a pipe open for ever.
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        try:
-            environment = {**child_environment(), **place}
-            reason = _run_child(json.dumps(request), limit, environment, output, errors)
-        except OSError as error:
-            reason = f"no process could be started ({error.strerror}); memory may be full"
-        output.seek(0)
-        facts: Any = None
-        with contextlib.suppress(ValueError):
-            facts = json.loads(output.read())
-        if not reason and _is_verdict({"seconds": 0.0, **facts} if facts else None):
-            return facts  # type: ignore[no-any-return]
-        if not reason and isinstance(facts, dict) and isinstance(facts.get("reason"), str):
-            # A verdict that is not worth keeping.
-            return {"ok": False, "reason": facts["reason"], "facts": {}}
-        return {"ok": False, "reason": reason or "its answer cannot be read", "facts": {}}
-
-
-def _run_child(
-    request: str, limit: float, environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
-) -> str:
-    """Run a child process; return what ended it, or an empty text where it finished."""
-    command = [sys.executable, "-c", CHILD_PROGRAM]
-    with tempfile.TemporaryFile() as words:
-        words.write(request.encode())
-        words.seek(0)
-        # A group of its own, so that the processes of a compiler end with it.
-        child = subprocess.Popen(
-            command,
-            stdin=words,
-            stdout=output,
-            stderr=errors,
-            env=environment,
-            start_new_session=True,
-        )
-    status = wait_or_kill(child, limit)
-    if status is None:
-        return f"not done within {limit:g} s"
-    if status == -signal.SIGKILL:
-        return "its process was killed (SIGKILL); memory may be full"
-    if status == 0:
-        return ""
-    errors.seek(0)
-    lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines()]
-    cause = [f": {line}" for line in lines if "rror" in line or "ssertion" in line][-1:]
-    ended = f"ended with {_signal_name(-status) if status < 0 else f'status {status}'}"
-    return f"its process {ended}{''.join(cause)}"[:LONGEST_REASON]
-
-
-def _signal_name(number: int) -> str:
+    facts: Any = None
     try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        environment = {**child_environment(), **place}
+        end = run_child(CHILD_PROGRAM, limit, json.dumps(request), environment)
+        reason = _reason(end, limit)
+        with contextlib.suppress(ValueError):
+            facts = json.loads(end.output)
+    except OSError as error:
+        reason = f"no process could be started ({error.strerror}); memory may be full"
+    if not reason and _is_verdict({"seconds": 0.0, **facts} if facts else None):
+        return facts  # type: ignore[no-any-return]
+    if not reason and isinstance(facts, dict) and isinstance(facts.get("reason"), str):
+        # A verdict that is not worth keeping.
+        return {"ok": False, "reason": facts["reason"], "facts": {}}
+    return {"ok": False, "reason": reason or "its answer cannot be read", "facts": {}}
+
+
+def _reason(end: ChildEnd, limit: float) -> str:
+    """Return what ended a child process, or an empty text where it finished."""
+    if end.status is None:
+        return f"not done within {limit:g} s"
+    if end.status == -signal.SIGKILL:
+        return "its process was killed (SIGKILL); memory may be full"
+    lines = [line.strip() for line in end.errors.splitlines()]
+    cause = [f": {line}" for line in lines if "rror" in line or "ssertion" in line][-1:]
+    return f"its process {end}{''.join(cause)}"[:LONGEST_REASON] if end.status else ""
