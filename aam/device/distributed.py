@@ -24,7 +24,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,11 @@ class World:
     ----------
     rank, size, local_rank : int
         Rank, number of ranks, rank on this node.
-    over_host : bool
-        Whether tensors of a GPU travel over the host, as where ranks share one: NCCL refuses that.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    over_host: bool = False
 
     @property
     def is_main(self) -> bool:
@@ -78,33 +75,15 @@ class World:
 
     def add_up(self, values: Tensor) -> None:
         """Replace values by their sum over ranks."""
-        if self._on_gpu(values):
-            on_host = values.cpu()
-            dist.all_reduce(on_host)
-            values.copy_(on_host)
-        else:
-            dist.all_reduce(values)
+        dist.all_reduce(values)
 
     def gather_into(self, every: Tensor, values: Tensor) -> None:
         """Write the values ``[n]`` of all ranks into `every` ``[size, n]``."""
-        if self._on_gpu(values):
-            parts = [torch.empty_like(values, device="cpu") for _ in range(self.size)]
-            dist.all_gather(parts, values.cpu())
-            every.copy_(torch.stack(parts))
-        else:
-            dist.all_gather([*every.unbind()], values)
+        dist.all_gather([*every.unbind()], values)
 
     def from_main(self, values: Tensor) -> None:
         """Replace values by those of rank 0."""
-        on_gpu = self._on_gpu(values)
-        sent = values.cpu() if on_gpu else values
-        dist.broadcast(sent, 0)
-        if on_gpu:
-            values.copy_(sent)
-
-    def _on_gpu(self, values: Tensor) -> bool:
-        """Whether values have to travel over the host."""
-        return self.over_host and values.is_cuda
+        dist.broadcast(values, 0)
 
     def largest_values(self, values: Tensor) -> Tensor:
         """Return the largest of the ranks' tensors of one shape, element by element, without
@@ -300,6 +279,14 @@ def _check_world(config: RunConfig) -> World:
     return World(*place)
 
 
+def check_devices(world: World) -> None:
+    """Refuse ranks that would share a GPU, on all of them: NCCL does, with an error of its own."""
+    count = torch.cuda.device_count()
+    if world.any(world.local_rank >= count):
+        problem = f"a node has more ranks than GPUs ({count} on that of rank {world.rank})"
+        raise InputError(f"--distributed: {problem}; start one for each, or pass --device cpu")
+
+
 @contextlib.contextmanager
 def process_group(config: RunConfig) -> Iterator[World]:
     """Join the process group of this run while the context lasts.
@@ -329,11 +316,10 @@ def process_group(config: RunConfig) -> Iterator[World]:
     rank, size = world.rank, world.size
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     _groups.append(dist.group.WORLD)
-    if torch.cuda.is_available() and config.device != "cpu":
-        shared = world.any(world.local_rank >= torch.cuda.device_count())
-        world = replace(world, over_host=shared)
     # A failed rank does not destroy its group, because that would wait for the others.
     try:
+        if torch.cuda.is_available() and config.device != "cpu":
+            check_devices(world)
         yield world
         world.barrier()
     except InputError as error:

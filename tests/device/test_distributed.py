@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from aam.device import distributed as module
-from aam.device.distributed import SINGLE, end_rank, launch, process_count, process_group
+from aam.device.distributed import (
+    SINGLE,
+    World,
+    check_devices,
+    end_rank,
+    launch,
+    process_count,
+    process_group,
+)
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, InputError, RunError
 from aam.options import RunConfig
@@ -208,3 +216,15 @@ def test_one_rank_exchanges_nothing():
     assert not SINGLE.any(False)
     assert SINGLE.all_gather({"rows": rows})[0]["rows"] is rows
     assert SINGLE.broadcast({"rows": 2}) == {"rows": 2}
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_ranks_that_would_share_a_gpu_are_refused(monkeypatch, local_rank):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    if local_rank == 0:
+        check_devices(World(0, 1, 0))
+        return
+    with pytest.raises(
+        InputError, match=r"more ranks than GPUs \(1 on that of rank 1\); start one"
+    ):
+        check_devices(World(1, 1, local_rank))
