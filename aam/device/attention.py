@@ -115,7 +115,6 @@ Shape = tuple[int, int, int, int]
 TIMED_REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
 NOT_FINITE = 1e30
-CHECKS_FORMAT = 3
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -206,7 +205,6 @@ def try_backends(
     shapes: Sequence[Shape],
     names: Sequence[str],
     deterministic: bool,
-    format: int,
 ) -> dict[str, Check]:
     """Check back ends for calls of one kind, as the probe calls it (`aam.device.probe`)."""
     if deterministic != torch.are_deterministic_algorithms_enabled():
@@ -243,12 +241,6 @@ def _is_valid(checks: Any) -> bool:
     return all("refused" in check or measured <= check.keys() for check in checks.values())
 
 
-def _machine(device: torch.device, shapes: Sequence[Shape]) -> dict[str, Any]:
-    """Return what decides how calls of these shapes are computed on a device."""
-    versions = {"device": device_name(device), "torch": torch.__version__}
-    return {**versions, "shapes": [list(shape) for shape in shapes]}
-
-
 def check_backends(
     device: torch.device,
     dtypes: Sequence[torch.dtype],
@@ -258,26 +250,13 @@ def check_backends(
     """Check every back end for every kind of call, or, unless `refresh`, take what an earlier
     process measured.
     """
-    options = {
-        "shapes": [list(shape) for shape in shapes],
-        "names": list(KERNELS),
-        "format": CHECKS_FORMAT,
-    }
+    options = {"shapes": [list(shape) for shape in shapes], "names": list(KERNELS)}
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()
+    spec = ProbeSpec("aam.device.attention:try_backends", options, device, refresh=refresh)
     # A CPU computes with torch's own kernels all the time: they need no process.
-    isolated = device.type != "cpu"
-    checks = {}
-    for dtype, masked in itertools.product(dtypes, (True, False)):
-        kind = call_kind(dtype, masked)
-        spec = ProbeSpec(
-            "aam.device.attention:try_backends",
-            {**options, "kind": kind},
-            device,
-            refresh=refresh,
-            isolated=isolated,
-        )
-        checks[kind] = _probed(spec)
-    return checks
+    spec = replace(spec, isolated=device.type != "cpu")
+    kinds = (call_kind(*kind) for kind in itertools.product(dtypes, (True, False)))
+    return {kind: _probed(replace(spec, options={**options, "kind": kind})) for kind in kinds}
 
 
 # --- the choice --------------------------------------------------------------------------------
@@ -367,8 +346,9 @@ def decide_execution(
     """
     precisions = (resolve_precision(config, device, wide) for wide in (in_bf16, False))
     dtypes = tuple(dict.fromkeys(precisions))
-    question = {"asked": config.attn_implementation, "precision": str(dtypes[0])}
-    question |= _machine(device, shapes)
+    question: dict[str, Any] = {"asked": config.attn_implementation, "precision": str(dtypes[0])}
+    question |= {"device": device_name(device), "torch": torch.__version__}
+    question["shapes"] = [list(shape) for shape in shapes]
     kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
     earlier = earlier or {}
     backends = earlier.get("attention") if earlier.get("question") == question else {}

@@ -92,8 +92,8 @@ def window_counts(task: Task, window: Sequence[MicroBatch]) -> Tensor | None:
     counted = [counts for m in window if (counts := task.loss_counts(m.data)) is not None]
     if not counted:
         return None
-    zero = torch.zeros((), device=task.device)
-    batches = [torch.stack([c.get(name, zero).to(zero) for name in task.loss_names]) for c in counted]
+    zero, names = torch.zeros((), device=task.device), task.loss_names
+    batches = [torch.stack([c.get(name, zero).to(zero) for name in names]) for c in counted]
     return torch.stack(batches, dim=1).sum(dim=1)
 
 

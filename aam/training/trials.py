@@ -14,7 +14,7 @@ import torch
 
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.data.batch import PaddedBatch
-from aam.device.distributed import SINGLE, World, process_group
+from aam.device.distributed import SINGLE, process_group
 from aam.device.environment import rank_of
 from aam.device.measure import held_memory, memory_limit
 from aam.device.platform import Facts
@@ -82,15 +82,15 @@ def try_steps(
     RunError
         The weights differ, or the graphs do not fit into memory beside eager steps.
     """
-    runtime = _options_of(device, config, kind).runtime
+    options = _options_of(device, config, kind)
     is_alone = rank_of(os.environ) is None
-    with nullcontext(SINGLE) if is_alone else process_group(runtime) as world:
-        steps = steps_for(device, config, kind, world)
+    with nullcontext(SINGLE) if is_alone else process_group(options.runtime) as world:
+        steps = make_steps(options, world=world)
         task, model = steps.task, steps.task.config.model
         if captured and task.capacities is None:
             task.use_constant_shapes()
         task.train = replace(task.train, workers=0)
-        precision = resolve_precision(runtime, device, model.trains_in_bf16)
+        precision = resolve_precision(options.runtime, device, model.trains_in_bf16)
         rounding = torch.finfo(precision).eps / 2
         return check_steps(steps, trial_batches(steps), rounding, compiler, captured)
 
@@ -148,20 +148,13 @@ def _options_of(device: torch.device, config: Facts, kind: str) -> NetworkOption
     return replace(options, runtime=replace(options.runtime, device=str(device)))
 
 
-def steps_for(
-    device: torch.device, config: Facts, kind: str, world: World = SINGLE
-) -> PretrainingSteps:
-    """Return the steps of a run from its options as plain data."""
-    return make_steps(_options_of(device, config, kind), world=world)
-
-
 def try_workers(
     device: torch.device, config: Facts, kind: str, study: Facts | None = None
 ) -> Facts:
     """Prepare batches by processes that are forked while the device is in use; compare them with
     those of this process.
     """
-    steps = steps_for(device, config, kind)
+    steps = make_steps(_options_of(device, config, kind))
     task = steps.task
     task.train = replace(task.train, workers=task.train.workers or GPU_WORKERS)
     # The device is in use before the first process is forked.

@@ -223,7 +223,7 @@ def test_a_probe_that_never_ends_well_ends_no_run(ended, caplog):
 
 
 def masked_spec() -> ProbeSpec:
-    options = {"kind": MASKED, "shapes": [[3, 2, 5, 8]], "deterministic": False, "format": 0}
+    options = {"kind": MASKED, "shapes": [[3, 2, 5, 8]], "deterministic": False}
     options["names"] = ["sdpa", "flash", "mem_efficient", "math"]
     return ProbeSpec("aam.device.attention:try_backends", options, CPU, isolated=False)
 
