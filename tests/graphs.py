@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aam.device.measure import resident_memory, waits
+from aam.device.measure import resident_memory
+from benchmarks.step import waits
 
 
 class Graph:
