@@ -98,9 +98,7 @@ class TargetSpec:
         """Numbers on the scale, NaN where missing, or places in `labels`, -1 where missing."""
         where = f"column {self.name!r}"
         if self.kind == "numeric":
-            numbers = _transformed(metadata, self.name, self.transform)
-            remedy = "correct it or change --target-transform"
-            return _scaled(metadata, self.name, numbers, self.scale, where, remedy)
+            return self.encoded(_numbers(metadata, self.name, self.transform))
         values = metadata.values(self.name)
         pairs = zip(metadata.ids, values, strict=True)
         label_of = {name: x for name, x in pairs if x is not None and x not in self.labels}
@@ -111,18 +109,6 @@ class TargetSpec:
             remedy += "groups or folds, or empty these cells and pass --missing drop"
             raise InputError(problem(f"{metadata.source}: {where}", fault, remedy=remedy))
         return _places(values, self.labels)
-
-
-def _scaled(
-    metadata: Metadata, name: str, numbers: Floats, scale: Scale, where: str, remedy: str
-) -> Floats:
-    """Numbers of a column on a scale; `InputError` for one that float32 cannot hold."""
-    with np.errstate(over="ignore"):
-        scaled = np.asarray((numbers - scale.center) / scale.spread)
-    if (rows := np.flatnonzero(np.abs(scaled) > np.finfo(np.float32).max)).size:
-        value = f"{metadata.values(name)[rows[0]]} (sample {metadata.ids[rows[0]]!r})"
-        raise InputError(f"{metadata.source}: {where} has {value}, too large to learn; {remedy}")
-    return scaled
 
 
 @dataclass(frozen=True)
@@ -145,8 +131,8 @@ class Targets:
         """Encode samples: targets float32 [N, T] and labels int64 [N, K], NaN and -1 where
         missing.
 
-        Raises `InputError`: text among numbers, a value too large for the transform or float32, a
-        label that no training sample has.
+        Raises `InputError`: text among numbers, a value that the transform cannot take, a label
+        that no training sample has.
         """
         target = np.full((len(metadata.ids), len(self.numeric)), math.nan, dtype=np.float32)
         label = np.full((len(metadata.ids), len(self.classes)), -1, dtype=np.int64)
@@ -182,17 +168,15 @@ def _places(values: Sequence[str | None], levels: Ids) -> Ints:
     return np.asarray(pd.Index(levels, dtype=object).get_indexer(pd.Index(values, dtype=object)))
 
 
-def _transformed(metadata: Metadata, name: str, transform: Transform) -> Floats:
-    """Read the numbers of a column, NaN where missing; log(1 + x) of them for ``log-zscore``."""
+def _numbers(metadata: Metadata, name: str, transform: Transform) -> Floats:
+    """Read the numbers of a column, NaN where missing; ``log-zscore`` takes those above -1."""
     values = metadata.numbers(name)
-    if transform != LOG:
-        return values
-    if (rows := np.flatnonzero(values <= -1)).size:
+    if transform == LOG and (rows := np.flatnonzero(values <= -1)).size:
         listed = ", ".join(f"{values[row]:g} (sample {metadata.ids[row]!r})" for row in rows[:5])
         fault = f"column {name!r} has {rows.size} values of -1 or less: {listed}"
         remedy = f"{transform} takes log(1 + x); choose another --target-transform"
         raise InputError(problem(metadata.source, fault, remedy=remedy))
-    return np.log1p(values)
+    return values
 
 
 def described(metadata: Metadata, names: Ids, classes: Ids, groups: Ids) -> list[str]:
@@ -269,23 +253,16 @@ def without_classes(metadata: Metadata, left_out: LeftOut, ids: Ids) -> Metadata
 
     Raises `InputError`: a column of which fewer than two classes are left.
     """
-    if not left_out:
-        return metadata
-    problems = []
-    for name, reasons in left_out.items():
-        where = f"{metadata.source}: column {name!r}"
-        labels = sorted({*filter(None, metadata.values(name, ids))} - reasons.keys())
-        if len(labels) < 2:
-            fault = f"has {'one class' if labels else 'no class'} that can be learned"
-            fault += f", {short(labels[0])!r}" if labels else ""
-            pairs = [*reasons.items()][:5]
-            listed = "; ".join(f"class {short(label)!r} {reason}" for label, reason in pairs)
-            remedy = f"two classes of {LEAST_GROUPS_OF_CLASS} groups or more are needed: merge "
-            remedy += "classes, or choose another column"
-            problems.append(f"{where} {fault}: {listed}; {remedy}")
-    if problems:
-        raise InputError(*problems)
-    for sentence in left_out_in_words(metadata, left_out):
+    sentences = left_out_in_words(metadata, left_out)
+    remedy = f"fewer than two classes of {LEAST_GROUPS_OF_CLASS} groups are left, so nothing is "
+    remedy += "learned: merge classes, or choose another column"
+    if few := [
+        f"{sentence}; {remedy}"
+        for sentence, (name, reasons) in zip(sentences, left_out.items(), strict=True)
+        if len({*metadata.values(name, ids)} - {None, *reasons}) < 2
+    ]:
+        raise InputError(*few)
+    for sentence in sentences:
         log.warning("warning: %s", sentence)
     return metadata.without(left_out)
 
@@ -351,17 +328,16 @@ def _fitted_classes(metadata: Metadata, name: str) -> TargetSpec:
 
 
 def _fitted_number(metadata: Metadata, name: str, transform: Transform) -> TargetSpec:
-    where, numbers = f"{metadata.source}: column {name!r}", metadata.numbers(name)
+    where, numbers = f"{metadata.source}: column {name!r}", _numbers(metadata, name, transform)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
     values = np.sort(numbers[~np.isnan(numbers)])
-    scaled = np.sort(_transformed(metadata, name, transform))[: len(values)]
     _check_varied(values.tolist(), len(metadata.ids), where)
     bounds = float(values[0]), float(values[-1])
     if transform == "none":
         return TargetSpec(name, "numeric", bounds=bounds)
-    with np.errstate(over="ignore", invalid="ignore"):
-        center, spread = float(scaled.mean()), float(scaled.std())
-    if not (math.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(scaled).max()):
+    scaled = np.log1p(values) if transform == LOG else values
+    center, spread = float(scaled.mean()), float(scaled.std())
+    if spread <= SMALLEST_SPREAD * np.abs(scaled).max():
         fault = f"goes from {bounds[0]!r} to {bounds[1]!r} on the training samples"
         remedy = "choose another unit or --target-transform"
         raise InputError(f"{where} {fault}, which {transform} cannot resolve; {remedy}")
@@ -423,14 +399,14 @@ class Covariates:
         """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN
         where missing.
 
-        Raises `InputError` for text or too large values among numbers; `warnings` tells of values
-        that differ from those of training.
+        Raises `InputError` for text among numbers; `warnings` tells of values that differ from
+        those of training.
         """
         category, covariate = self.unknown(len(metadata.ids))
         for column, (name, levels) in enumerate(self.categorical.items()):
             category[:, column] = _places(metadata.values(name), levels) + 1
         for column, (name, scale) in enumerate(self.numeric.items()):
-            covariate[:, column] = _scaled_covariate(metadata, name, scale)
+            covariate[:, column] = (metadata.numbers(name) - scale.center) / scale.spread
         return category, covariate
 
     def warnings(self, metadata: Metadata) -> list[str]:
@@ -462,19 +438,13 @@ class Covariates:
         return messages
 
 
-def _scaled_covariate(metadata: Metadata, name: str, scale: Scale) -> Floats:
-    where, remedy = f"covariate {name!r}", "correct it or leave the covariate out"
-    return _scaled(metadata, name, metadata.numbers(name), scale, where, remedy)
-
-
 def fit_covariates(metadata: Metadata, config: CovariateConfig) -> Covariates:
     """Fit categories and scales on the metadata of the training samples.
 
     Raises
     ------
     InputError
-        With every column that is constant or empty there, or holds text or too large values
-        among numbers.
+        With every column that is constant or empty there, or holds text among numbers.
     """
     covariates, problems, samples = Covariates(), Problems(), len(metadata.ids)
     metadata.require(config.columns)
@@ -488,11 +458,7 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig) -> Covariates:
                 continue
             numbers = np.sort(metadata.numbers(name))
             _check_varied(numbers[~np.isnan(numbers)].tolist(), samples, where)
-            with np.errstate(over="ignore", invalid="ignore"):
-                center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
-            if not math.isfinite(spread):
-                # The spread of numbers that are too large; one of them is named.
-                _scaled_covariate(metadata, name, Scale())
+            center, spread = float(np.nanmean(numbers)), float(np.nanstd(numbers))
             covariates.numeric[name] = Scale(center, spread if spread > 0 else 1.0)
             covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()

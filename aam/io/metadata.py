@@ -176,8 +176,8 @@ class Metadata:
         return [f"sample {sample}" if group is None else group for sample, group in pairs]
 
     def numbers(self, name: str, ids: Iterable[str] | None = None) -> Floats:
-        """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an
-        infinite value too.
+        """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text and for
+        numbers above `LARGEST_NUMBER` too.
         """
         column = self._column(name, ids)
         labels = column.cat.categories

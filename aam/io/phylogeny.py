@@ -226,6 +226,8 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
 # (docs/adr/001-dependencies.md).
 
 NO_LENGTH = "branch lengths are not finite numbers of 0 or more (set negative lengths to 0)"
+# float32 holds no shorter ones.
+SMALLEST_LENGTH = float(np.finfo(np.float32).tiny)
 
 # An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
 # Each alternative allows blanks in one place only, so that no text makes the expression backtrack.
@@ -345,14 +347,13 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
 
     Raises `InputError`: as `read_tree`.
     """
-    tree, float32 = parse_newick(text, source), np.finfo(np.float32)
-    without_length, total = int(np.isnan(tree.length).sum()), tree.length.sum()
+    tree = parse_newick(text, source)
+    without_length, longest = int(np.isnan(tree.length).sum()), tree.length.max()
     children = int((tree.parent == len(tree.parent) - 1).sum())
     rules = {
         f"{without_length} of {len(tree.length) - 1} branches have no length; write the tree with "
         "its lengths (--midpoint-root places a root by them)": without_length > 0,
-        "all branches have length 0; give the tree its lengths": tree.length.max() < float32.tiny,
-        f"branch lengths add up to {total:g}, too much for distances": total > float32.max,
+        "all branches have length 0; give the tree its lengths": longest < SMALLEST_LENGTH,
         f"the root has {children} children, expected at most 2: the tree is not rooted. Give a "
         "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one": (
             children > 2 and not midpoint

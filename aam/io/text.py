@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import math
 import re
 import unicodedata
 import zlib
@@ -39,12 +38,15 @@ DIRECTIVE = ("#q2:", "#sk:")
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
+# Larger numbers are no measurements but ids or mistakes; on any scale float32 holds these.
+LARGEST_NUMBER = 1e20
+
 TextRow = tuple[int, list[str]]
 
 
 def is_number(value: str) -> bool:
-    """Return whether a cell is a finite decimal number."""
-    return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
+    """Return whether a cell is a decimal number, of at most `LARGEST_NUMBER`."""
+    return NUMBER.fullmatch(value) is not None and abs(float(value)) <= LARGEST_NUMBER
 
 
 def read_content(

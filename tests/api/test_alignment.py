@@ -158,13 +158,13 @@ def test_a_name_of_two_columns_is_refused_only_where_it_is_named(caplog):
     assert fault in refusal(metadata.require, ["ph", "site"])
 
 
-NUMBERS = [0.1, 1 / 3, 1e300, -2.5]
+NUMBERS = [0.1, 1 / 3, 1e20, -2.5]
 
 
 @pytest.mark.parametrize(
     ("values", "cells"),
     [
-        (np.array(NUMBERS), ("0.1", "0.3333333333333333", "1e+300", "-2.5")),
+        (np.array(NUMBERS), ("0.1", "0.3333333333333333", "1e+20", "-2.5")),
         (np.array([0.1, 1, 2, 3], np.float32), ("0.10000000149011612", "1.0", "2.0", "3.0")),
         (np.array([1, 2, 2**53 + 1, -3]), ("1", "2", "9007199254740993", "-3")),
         (np.array([1.5, np.nan, 2.0, 3.0]), ("1.5", "", "2.0", "3.0")),

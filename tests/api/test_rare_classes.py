@@ -201,7 +201,7 @@ def test_a_column_of_which_one_class_is_left_is_refused():
     metadata = study_of(12)
     metadata["birth"] = ["vaginal"] * 20 + ["section", "section", "forceps", "forceps"]
     message = refusal(folds_of, metadata, group_column="host")
-    assert "column 'birth' has one class that can be learned, 'vaginal'" in message
+    assert "fewer than two classes of 3 groups are left, so nothing is learned" in message
     assert "class 'section' is in 1 group, fewer than 3 ('s020', 's021')" in message
 
 

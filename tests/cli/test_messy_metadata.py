@@ -218,7 +218,9 @@ EXPORTS = {
         one_cell("12 months", "age"), "age", status=2, said=("'12 months' (sample '11.S13')",)
     ),
     "dates in three orders": Export(dates, "age"),
-    "dates as the target": Export(dates, "day", status=2, said=("no class that can be learned",)),
+    "dates as the target": Export(
+        dates, "day", status=2, said=("fewer than two classes of 3 groups are left",)
+    ),
     "one cell: a dash": Export(
         one_cell("-"), status=2, said=("'birth' are '-' (sample '11.S13')", "--missing-values -;")
     ),

@@ -105,7 +105,7 @@ def refused(metadata, columns, **options):
         ("gut gut 1 1.0", {"classifier": True}, "classes of one training sample"),
         (" ".join(f"{k % 101}" for k in range(202)), {"classifier": True}, "101 different values"),
         (" ".join(f"a{k % 101}" for k in range(202)), {}, "expected at most 100 classes"),
-        ("1e308 -1e308 0", {}, "zscore cannot resolve"),
+        ("1e21 1 0", {}, "1 of 3 values that are not finite numbers: '1e21' (sample 's0')"),
         ("1e-320 0 0", {}, "zscore cannot resolve"),
     ],
 )
@@ -122,7 +122,7 @@ def test_the_problems_of_all_columns_come_together():
 
 
 def test_other_samples_may_hold_values_that_training_did_not():
-    metadata = metadata_of(x=["1", "2", "-1", "1e300", "old"], c=[*"ababz"], d=[*"ababa"])
+    metadata = metadata_of(x=["1", "2", "-1", "1e15", "old"], c=[*"ababz"], d=[*"ababa"])
     targets = fit(metadata, ["c", "d"], ["s0", "s1", "s2", "s3"])
     message = refusal(targets.encode, metadata)
     assert "1 samples ('s4') have labels that no training sample has: 'z'" in message
@@ -131,9 +131,10 @@ def test_other_samples_may_hold_values_that_training_did_not():
     assert "-1 or less" in refusal(numbers.encode, metadata.at(["s2"]))
     assert "not finite numbers" in refusal(numbers.encode, metadata.at(["s4"]))
     large = fit(metadata, ["x"], ["s0", "s1"], "none")
-    assert "1e300 (sample 's3'), too large" in refusal(large.encode, metadata.at(["s3"]))
-    metadata = metadata_of(x=["0", "1e-9", "1e308"])
-    assert "too large" in refusal(fit(metadata, ["x"], ["s0", "s1"]).encode, metadata.at(["s2"]))
+    assert large.encode(metadata.at(["s3"]))[0].tolist() == [[np.float32(1e15)]]
+    metadata = metadata_of(x=["0", "1e-9", "1e15"])
+    scaled, _ = fit(metadata, ["x"], ["s0", "s1"]).encode(metadata)
+    assert np.isfinite(scaled).all()
 
 
 def test_values_are_shown_with_samples_and_groups():
@@ -294,16 +295,15 @@ def test_the_metric_that_chooses_is_one_of_the_columns(column, metric):
     assert len(fitted("age", "site")[1].specs) == 2
 
 
-@pytest.mark.parametrize("cell", ["1e308", "-9e300", "1e40"])
+@pytest.mark.parametrize("cell", ["1e308", "-9e300", "1.1e20"])
 @pytest.mark.filterwarnings("error")
 def test_a_number_of_a_covariate_too_large_to_learn_is_refused(cell):
     """In training where their spread is not finite, and in samples that are read later."""
     config = CovariateConfig(numeric_columns=("bmi",))
     metadata = metadata_of(bmi=["21", "19.5", "30", cell])
-    says = f"covariate 'bmi' has {cell} (sample 's3'), too large to learn; correct it or leave"
+    says = f"column 'bmi' has 1 of 4 values that are not finite numbers: {cell!r} (sample 's3')"
     training = metadata.at(metadata.ids[:3])
     covariates = fit_covariates(training, config)
     assert says in refusal(covariates.encode, metadata)
     covariates.encode(training)
-    if cell != "1e40":
-        assert says in refusal(fit_covariates, metadata, config)
+    assert says in refusal(fit_covariates, metadata, config)

@@ -318,7 +318,7 @@ def test_groups_are_nested_in_studies(read, subjects, studies, expected):
 
 
 NUMBERS = ["1", "-1.5", "+2", ".5", "3.", "1e-3", "2E+4", "007"]
-NO_NUMBERS = ["", "1_000", "1,5", "inf", "1e999", "0x1", "1 2", "\u0661", "9" * 100_000 + "x"]
+NO_NUMBERS = ["", "1_000", "1,5", "inf", "1e999", "1e21", "0x1", "1 2", "\u0661", "9" * 9999 + "x"]
 
 
 @pytest.mark.parametrize("value", NUMBERS + NO_NUMBERS)

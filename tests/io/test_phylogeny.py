@@ -124,7 +124,7 @@ def test_unrooted_archives_need_midpoint_rooting(tmp_path):
             "the root has 3 children, .*--midpoint-root of aam train, pretrain and",
         ),
         (b"((a,b:1):1,c);", "2 of 4 branches have no length; .*--midpoint-root"),
-        (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
+        (b"((a:1e308,b:1):1,c:1);", "1 branch lengths are not finite numbers of 0 or more"),
         (b"((a:0,b:0):0,c:0);", "all branches have length 0"),
         (b"((a:1e-320,b:0):0,c:0);", "all branches have length 0"),
         (b"(a\xff:1,b:1);", "line 1: byte 0xff at byte position 2 is not UTF-8"),
