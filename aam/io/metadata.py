@@ -371,33 +371,29 @@ def align(
     `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
     metadata.require(columns)
+    total, reasons = f"of {len(samples)} samples", list[str]()
     with_row = [sample for sample in samples if sample in metadata]
-    without_row = [sample for sample in samples if sample not in metadata]
-    gaps, reasons, remedies = set(without_row), list[str](), list[str]()
-    total, drop = (f"of {len(samples)} samples", "or leave these samples out with --missing drop")
-    if without_row:
-        ids = "" if with_row else f" (its own ids look like {shown(metadata.ids, 3)})"
+    gaps = {*samples}.difference(with_row)
+    if without_row := [sample for sample in samples if sample in gaps]:
         listed = f"{shown(without_row)}{difference(samples, metadata.ids)}"
-        reasons.append(f"{len(without_row)} {total} of the table have no row{ids}: {listed}")
-        remedies.append(f"add their rows, {drop}")
+        listed += f" (its own ids look like {shown(metadata.ids, 3)})"
+        reasons.append(f"{len(without_row)} {total} of the table have no row: {listed}")
+    blank = "; if such a word is a class, add a second line '#q2:missing' with blank below it"
     for name in dict.fromkeys(columns):
         values = zip(with_row, metadata.values(name, with_row), strict=True)
         if without_value := [sample for sample, value in values if value is None]:
             words = metadata.words.get(name, ())
-            gap = f"have no value in {name!r}"
-            gap += f" (read as missing: {shown(words)})" if words else ""
-            reasons.append(f"{len(without_value)} {total} {gap}: {shown(without_value)}")
-            remedies.append(f"fill the gaps, {drop}")
-            if words:
-                line = f"add a second line '#q2:missing' to the file, with blank below {name!r}"
-                remedies[-1] += f"; if such a word is a class, {line}"
+            read = f" (read as missing: {shown(words)})" if words else ""
+            gap = f"{len(without_value)} {total} have no value in {name!r}{read}"
+            reasons.append(f"{gap}: {shown(without_value)}{blank if words else ''}")
             gaps.update(without_value)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     complete = tuple(sample for sample in samples if sample not in gaps)
     if not complete:
         raise InputError(*reasons[:-1], "; ".join([*reasons[-1:], "so no sample is left"]))
     if reasons and missing == "error":
-        raise InputError(*map("; ".join, zip(reasons, remedies, strict=True)))
+        remedy = "fill the gaps, or leave these samples out with --missing drop"
+        raise InputError(*(f"{reason}; {remedy}" for reason in reasons))
     for reason in reasons:
         log.warning("%s; left out", reason)
     return complete

@@ -334,7 +334,7 @@ def test_align_refuses_with_counts_and_examples(table):
     assert "1 of 4 samples have no value in 'age': 's2'" in age
     assert "1 of 4 samples have no value in 'site' (read as missing: 'NA'): 's3'" in site
     assert all("--missing drop" in problem for problem in (rows, age, site))
-    line = "add a second line '#q2:missing' to the file, with blank below 'site'"
+    line = "if such a word is a class, add a second line '#q2:missing' with blank below it"
     assert [(line in problem) for problem in (rows, age, site)] == [False, False, True]
 
 
@@ -342,7 +342,8 @@ def test_align_drops_and_says_so(table, caplog):
     with caplog.at_level("WARNING"):
         assert align(table, ["s3", "s9", "s2", "s1"], ["age"], missing="drop") == ("s3", "s1")
     assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
-        "1 of 4 samples of the table have no row: 's9'; left out",
+        "1 of 4 samples of the table have no row: 's9' (its own ids look like 's1', 's2', 's3'); "
+        "left out",
         "1 of 4 samples have no value in 'age': 's2'; left out",
     ]
 
