@@ -21,7 +21,7 @@ from aam.errors import InputError, reworded
 from aam.files.tensors import ArraySpec, check_arrays
 from aam.io.sequences import first_not_dna
 from aam.io.tables import AmpliconTable
-from aam.typing import Array, Bools, Floats, Hashes, Ints, Tokens
+from aam.typing import Array, Bools, Floats, Hashes, Tokens
 
 log = logging.getLogger("aam")
 
@@ -46,8 +46,8 @@ UNLIKE = {
 }
 MOST_OF_SAMPLE = {"length": 0.05, "reversed": 0.05, "elsewhere": 0.25, "unseen": 0.5}
 MOST_OF_TABLE = {**MOST_OF_SAMPLE, "unseen": 0.2}
-# Samples of another region from which they are named, and the share of a sample's reads from which
-# an ASV belongs to it.
+# Samples that share no feature with the others from which they are named, and the share of a
+# sample's reads from which a feature belongs to it.
 LEAST_OF_REGION, LEAST_SHARED = 3, 0.001
 
 
@@ -204,57 +204,23 @@ class RegionProfile:
         return cls(**{**arrays, "hashes": hashes})
 
 
-def _samples_that_share(table: AmpliconTable) -> Ints:
-    """Return a number for each sample, [N], the same for those that share ASVs, also by way of
-    others. An ASV of less than `LEAST_SHARED` of the reads of a sample may have strayed there.
+def warn_of_regions(table: AmpliconTable) -> None:
+    """Warn of at least `LEAST_OF_REGION` samples that share no feature with most others, also by
+    way of further samples, as those of another region, strand or length do.
+
+    A feature of less than `LEAST_SHARED` of the reads of a sample may have strayed there.
     """
     depths = np.repeat(table.depths, np.diff(table.counts.indptr))
     present = table.counts.copy()
     present.data = (table.counts.data >= LEAST_SHARED * depths).astype(np.uint8)
     present.eliminate_zeros()
     graph = block_array([[None, present], [present.T, None]], format="csr")
-    return np.asarray(connected_components(graph, directed=False)[1][: len(table)])
-
-
-def _fit_each_other(table: AmpliconTable, rows: Ints, others: Ints) -> bool:
-    """Return whether most reads of some samples fit the profile of the ASVs of others, and theirs
-    fit that of the former.
-    """
-    for training_rows, tested_rows in ((rows, others), (others, rows)):
-        part = table[tested_rows]
-        sequences = [table.sequences[column] for column in table.columns_of(training_rows)]
-        shares = RegionProfile.fit(sequences).shares_of_samples(part)
-        unlike = np.maximum(shares["elsewhere"] + shares["reversed"], shares["length"])
-        if np.average(unlike, weights=part.depths) > 0.5:
-            return False
-    return True
-
-
-def other_region(table: AmpliconTable) -> Bools:
-    """Return which samples share no ASV with most others and are of another region, strand or
-    length, [N]; groups of at least `LEAST_OF_REGION` samples count. None without sequences.
-    """
-    is_other = np.zeros(len(table), bool)
-    if not table.sequences:
-        return is_other
-    part = _samples_that_share(table)
+    part = connected_components(graph, directed=False)[1][: len(table)]
     sizes = np.bincount(part)
-    largest = np.flatnonzero(part == sizes.argmax())
-    for number in np.flatnonzero(sizes >= LEAST_OF_REGION):
-        rows = np.flatnonzero(part == number)
-        if number != sizes.argmax() and not _fit_each_other(table, largest, rows):
-            is_other[rows] = True
-    return is_other
-
-
-def warn_of_regions(table: AmpliconTable) -> None:
-    """Warn of samples whose reads are of two regions, or of both strands."""
-    is_other = other_region(table)
-    if not is_other.any():
-        return
-    log.warning(
-        "warning: %d of %d samples, such as %r, share no ASV with the others and look like another "
-        "region, strand or length; a model tells them apart by their primers alone; train on one "
-        "region, or name the column of the studies with --study-column",
-        *(is_other.sum(), len(table), table.sample_ids[int(is_other.argmax())]),
-    )
+    if (is_other := (sizes[part] >= LEAST_OF_REGION) & (part != sizes.argmax())).any():
+        log.warning(
+            "warning: %d of %d samples, such as %r, share no feature with the others: are they of "
+            "another region, strand or length? A model tells them apart by their primers alone; "
+            "train on one region, or name the column of the studies with --study-column",
+            *(is_other.sum(), len(table), table.sample_ids[int(is_other.argmax())]),
+        )

@@ -289,13 +289,10 @@ class Study:
         study = replace(self, metadata=metadata, left_out=reasons)
         if len(self.class_columns) < len(set(self.columns.targets)):
             return study
-        values = [metadata.values(name, self.aligned) for name in self.class_columns]
-        samples = self.samples.copy()
-        lost = [not any(of_sample) for of_sample in zip(*values, strict=True)]
-        samples.loc[np.array(self.aligned, object)[lost], "state"] = "no class"
-        study = replace(study, samples=samples)
-        kept = set(study.aligned)
-        return study.at([name for name in ids if name in kept])
+        samples, classes = self.samples.copy(), pd.DataFrame(study.classes, dtype=object)
+        lost = classes.index[classes.isna().all(axis=1)]
+        samples.loc[lost, "state"] = "no class"
+        return replace(study, samples=samples).at([name for name in ids if name not in lost])
 
     def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
         """Values of a metadata column as text, '' where missing; None without a name or metadata.
@@ -383,7 +380,8 @@ def make_study(
     table = deep_enough(aligned, depth, from_model)
     if not from_model:
         primers.warn_of_primers(table)
-        region.warn_of_regions(table)
+        if len(tables) == 1:
+            region.warn_of_regions(table)
     checks.warn_of_reads(aligned)
     study = replace(study.keep(table.sample_ids, "few reads"), depth=depth)
     matrix = None if inputs.matrix is None else inputs.matrix.select(table.sample_ids)

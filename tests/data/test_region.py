@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from skbio import DNA
 
 from aam.data.primers import LETTER_BITS, PRIMERS, find_primers, fit_length, without_primers
-from aam.data.region import RegionProfile, other_region, warn_of_regions
+from aam.data.region import RegionProfile, warn_of_regions
 from aam.data.table import make_table, read_table
 from tests.data.test_checks import IDS, table_of
 from tests.refusals import refusal
@@ -216,13 +216,12 @@ def two_parts(first, second, shared=0):
 @pytest.mark.parametrize("change", [turned, lambda rows: [row[40:] for row in rows]])
 def test_samples_of_another_region_are_noticed(caplog, change, shared):
     table = two_parts(amplicons(40), change(amplicons(40, seed=1)), shared)
-    assert other_region(table).tolist() == [False] * 6 + [True] * 4
     warn_of_regions(table)
-    assert "4 of 10 samples, such as 's6', share no ASV with the others" in caplog.text
+    assert "4 of 10 samples, such as 's6', share no feature with the others" in caplog.text
 
 
-def test_samples_of_one_region_are_not(caplog):
-    warn_of_regions(two_parts(amplicons(40), amplicons(40, seed=1)))
+def test_samples_that_share_features_are_not(caplog):
+    warn_of_regions(amplicon_table(amplicons(40), np.eye(40, dtype=int) + 1, IDS[:40]))
     warn_of_regions(two_parts(amplicons(40), turned(amplicons(40, seed=1)), shared=9000))
     warn_of_regions(table_of(np.eye(9, dtype=int)))
     assert caplog.text == ""
