@@ -93,17 +93,10 @@ def likeness_within(codes: Ints, alike: Floats, strata: Ints | None = None) -> L
         return Likeness()
     strata = np.zeros(len(codes), np.int64) if strata is None else strata
     places = np.unique(strata[rows], return_inverse=True)[1]
-    both = np.unique(np.stack([places, codes[rows]]), axis=1, return_inverse=True)
-    cells, place_of_cell = both[1].ravel(), both[0][0]
-    sums, sizes = _sums(cells, alike[np.ix_(rows, rows)])
-    own_sums, own_sizes = np.zeros_like(sums), np.zeros_like(sizes)
-    same = both[0][1][:, None] == both[0][1]
-    own_sums[same], own_sizes[same] = sums[same], sizes[same]
-    merge = sparse.csr_array(
-        (np.ones(len(place_of_cell)), (place_of_cell, np.arange(len(place_of_cell))))
-    )
-    own_sums, own_sizes = (merge @ x @ merge.T for x in (own_sums, own_sizes))
-    sums, sizes = (merge @ x @ merge.T for x in (sums, sizes))
+    is_same = (codes[rows, None] == codes[rows]).astype(np.float64)
+    block = alike[np.ix_(rows, rows)]
+    own_sums, own_sizes = _sums(places, block * is_same)[0], _sums(places, is_same)[0]
+    sums, sizes = _sums(places, block)
     other_sizes = sizes - own_sizes
     used = (own_sizes > 0) & (other_sizes > 0)
     if not used.any():
@@ -115,15 +108,11 @@ def likeness_within(codes: Ints, alike: Floats, strata: Ints | None = None) -> L
 
 def _sums(codes: Ints, alike: Floats) -> tuple[Floats, Floats]:
     """Sums of the likeness of two different samples by their codes, and numbers of pairs [L, L]."""
-    ones = (np.ones(len(codes)), (codes, np.arange(len(codes))))
-    indicators = sparse.csr_array(ones)
+    indicators = sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))))
     sums = np.asarray(indicators @ (indicators @ alike).T)
     sizes = np.bincount(codes).astype(np.float64)
-    pairs = sizes[:, None] * sizes
-    own = np.bincount(codes, np.diagonal(alike))
-    sums[np.diag_indices_from(sums)] -= own
-    pairs[np.diag_indices_from(pairs)] -= sizes
-    return sums, pairs
+    pairs = sizes[:, None] * sizes - np.diag(sizes)
+    return sums - np.diag(np.bincount(codes, np.diagonal(alike))), pairs
 
 
 class _Pairs(NamedTuple):
@@ -136,10 +125,8 @@ class _Pairs(NamedTuple):
     @classmethod
     def of(cls, codes: Ints, random: np.random.Generator) -> _Pairs:
         """All pairs, or `MOST_SAMPLED` of them."""
-        order = np.argsort(codes, kind="stable")
-        levels = np.split(order, np.cumsum(np.bincount(codes + 1))[:-1])[1:]
-        pairs = [rows[np.stack(np.triu_indices(len(rows), 1))] for rows in levels]
-        both = np.concatenate(pairs, axis=1)
+        is_same = (codes[:, None] == codes) & (codes >= 0)
+        both = np.stack(np.nonzero(np.triu(is_same, 1)))
         if both.shape[1] > MOST_SAMPLED:
             both = both[:, random.choice(both.shape[1], MOST_SAMPLED, replace=False)]
         return cls(both[0], both[1], (codes >= 0).astype(np.int64))

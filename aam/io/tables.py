@@ -199,10 +199,7 @@ def checked_table(
     counts = csr_array((reads, values.indices, values.indptr), shape=values.shape)
     counts.sort_indices()
     if not counts.has_canonical_format:
-        rows, columns = counts.tocoo().coords
-        first = int(np.argmax((np.diff(columns) == 0) & (np.diff(rows) == 0)))
-        place = f"sample {samples[rows[first]]!r}, feature {features[columns[first]]!r}"
-        raise InputError(f"{where}: {place} has two counts, expected one")
+        raise InputError(f"{where}: a sample has two counts for one feature, expected one")
     counts.eliminate_zeros()
     if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
