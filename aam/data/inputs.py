@@ -88,11 +88,8 @@ def _in_memory(source: Any) -> AmpliconTable:
         raise InputError(f"{where} does not hold numbers ({error}); {EXPECTED_OBJECT}") from None
     if entries.dtype.kind not in "biuf":
         raise InputError(f"{where} holds {entries.dtype}, expected whole reads")
-    for kind, ids in (("sample", samples), ("feature", features)):
-        if missing := [number for number, name in enumerate(ids, 1) if is_missing_value(name)]:
-            first = f"the first is {kind} {missing[0]}"
-            raise InputError(f"{where}: {len(missing)} {kind} ids are missing, {first}")
-    return checked_table(entries.tocsr(), (*map(str, samples),), (*map(str, features),), where)
+    names = ([*map(_text, ids)] for ids in (samples, features))
+    return checked_table(entries.tocsr(), *names, where)
 
 
 def _numbers(frame: pd.DataFrame) -> Any:

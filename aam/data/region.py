@@ -113,10 +113,9 @@ class RegionProfile:
             names = f"this table has names such as {table.feature_ids[0][:60]!r}"
             remedy = "pass their --sequences"
             raise InputError(f"the model knows ASVs by their sequence, and {names}; {remedy}")
-        are_ids = not self.flags(table.feature_ids)["unseen"].all()
-        remedy = "leave --sequences out" if are_ids else "pass a table with the names of training"
         fault = "the model knows features by name, and this table has sequences"
-        raise InputError(f"{fault}; {remedy}, or train on a table of sequences")
+        remedy = "leave --sequences out, or pass a table with the names of training, or train on a "
+        raise InputError(f"{fault}; {remedy}table of sequences")
 
     def _likelihood(self, starts: Tokens) -> Floats:
         """Mean log-likelihood per base of each row; 0 for a row without a known base."""

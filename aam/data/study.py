@@ -44,10 +44,9 @@ PlacedMetric = Literal["unifrac", "weighted-normalized"]
 # reads in addition to the ASV vectors.
 SampleInput: TypeAlias = Callable[[Sequence[Integers]], torch.Tensor]
 
-State = Literal["kept", "excluded", "no metadata", "no class", "few reads"]
 # What became of a sample of a file: it is in the study; left out by --exclude; it lacks metadata; a
 # class that is left out was its only target; it is below the depth.
-STATES: tuple[State, ...] = ("kept", "excluded", "no metadata", "no class", "few reads")
+State = Literal["kept", "excluded", "no metadata", "no class", "few reads"]
 
 
 class PlacedSamples(Protocol):
@@ -127,7 +126,7 @@ class StudyPart:
 def sample_frame(ids: Iterable[str]) -> pd.DataFrame:
     """The frame of samples that are all in the study, without reads."""
     index = pd.Index([*ids], dtype=object)
-    return pd.DataFrame({"state": STATES[0], "reads": 0}, index).astype({"state": object})
+    return pd.DataFrame({"state": "kept", "reads": 0}, index).astype({"state": object})
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +154,7 @@ class Study:
     columns : MetadataColumns
         The columns that it was asked for.
     samples : DataFrame
-        All samples of the file by id, in its order: `reads`, and the `state`, one of `STATES`.
+        All samples of the file by id, in its order: `reads`, and the `state`.
     left_out : dict
         Why a class is left out, by target column and class.
     reference : Reference, optional

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.errors import InputError, problem, short
+from aam.errors import InputError, problem, short, shown
 from aam.io.ids import difference, items_of_features, md5
 from aam.io.text import Faults, folded, read_text, unix
 
@@ -162,21 +162,15 @@ class Taxonomy:
         InputError
             No ASV of the table has a taxon in the file.
         """
-        lines = [*items_of_features(self.lineages, feature_ids, sequences)]
-        lineages = tuple(lineage or () for lineage in lines)
+        features = items_of_features(self.lineages, feature_ids, sequences)
+        lineages = tuple(lineage or () for lineage in features)
         if any(lineages) or not feature_ids:
             return lineages
-        asvs = f"the {len(feature_ids)} ASVs"
-        if not self.lineages:
-            reason = "names no feature; pass one with a line for each ASV"
-        elif any(lineage is not None for lineage in lines):
-            reason = f"gives no taxon to any of {asvs} (all are empty or unassigned)"
-        else:
-            ids = f"ids like {feature_ids[0]!r}, the file {next(iter(self.lineages))!r}"
-            ids += f"{difference(feature_ids, self.lineages)}; pass the taxonomy of this table"
-            reason = f"names none of {asvs}, by id, sequence or MD5 of the sequence; "
-            reason += f"the table has {ids}"
-        raise InputError(f"--taxonomy: {self.source} {reason}")
+        fault = f"{self.source} gives no taxon to any of the {len(feature_ids)} ASVs, by id, "
+        fault += f"sequence or MD5 of the sequence; the table has ids like {feature_ids[0]!r}, "
+        fault += f"the file {shown([*self.lineages][:1]) or 'none'}"
+        remedy = f"pass the taxonomy of this table{difference(feature_ids, self.lineages)}"
+        raise InputError(problem("--taxonomy", fault, remedy=remedy))
 
 
 def read_taxonomy(path: Path) -> Taxonomy:

@@ -333,7 +333,7 @@ def test_tables_of_any_numbers_are_read_and_others_named(frame):
         aam.read_table, frame.astype(complex)
     )
     for missing in (None, np.nan):
-        with pytest.raises(InputError, match="1 sample ids are missing, the first is sample 1"):
+        with pytest.raises(InputError, match="1 sample ids are empty, the first is sample 1"):
             aam.read_table(frame.set_axis([missing, *frame.index[1:]]))
 
 

@@ -65,13 +65,11 @@ def test_every_fault_is_named(tmp_path: Path, text: str, expected: str):
 
 def test_a_taxonomy_without_a_taxon_of_the_table_is_refused(tmp_path: Path):
     path = tmp_path / "taxonomy.tsv"
-    for text, message in {
-        "": "names no feature",
-        "a\tUnassigned\n": "gives no taxon to any of the 1 ASVs",
-        "z\tk__B\n": "names none of the 1 ASVs",
-    }.items():
+    for text, name in {"": "none", "a\tUnassigned\n": "'a'", "z\tk__B\n": "'z'"}.items():
         path.write_text(f"Feature ID \t Taxon\n{text}")
-        assert message in refusal(read_taxonomy(path).of, ["a"], ["ACGT"])
+        message = refusal(read_taxonomy(path).of, ["a"], ["ACGT"])
+        assert "gives no taxon to any of the 1 ASVs, by id, sequence or MD5" in message
+        assert f"the table has ids like 'a', the file {name}; pass the taxonomy of" in message
 
 
 @pytest.mark.parametrize(
