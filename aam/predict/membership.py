@@ -5,7 +5,7 @@ from which the others have not learned.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from aam.config import PREDICTION_PASSES
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.errors import shown
+from aam.evaluate.comparison import headline
+from aam.evaluate.metrics import unweighted_metrics, weighted_classification_metrics
 from aam.evaluate.predictions import PredictionTable, truth_of
 from aam.options import RuntimeConfig, not_none
 from aam.predict.network import Network
@@ -53,23 +55,39 @@ def judge_network(
     from which these have not learned.
 
     It joins if the mean with it has a smaller error than the mean of the others, by more than one
-    standard error over groups, the rule that chooses penalties too (docs/adr/005).
+    standard error over groups, the rule that chooses penalties too (docs/adr/005), and a better
+    headline metric of each target of classes: the squared error of probabilities falls too where
+    they only become surer.
     """
     column, errors, others = study.config.group_column, list[Floats](), saved.members
-    studies = study.column(study.config.study_column, ids)
+    studies, headlines = study.column(study.config.study_column, ids), list[dict[str, float]]()
     for names in (others, (*others, Network.name), (Network.name,)):
         inputs = saved.only(*names), study, ids, runtime, PREDICTION_PASSES
         table = predict_rows(*inputs, encoded=encoded, studies=studies)
-        errors.append(_errors(table, saved.targets.specs, study))
+        error_of_samples, headlines_of_classes = figures_of(table, saved.targets.specs, study)
+        errors.append(error_of_samples)
+        headlines.append(headlines_of_classes)
     groups = np.array(study.column(column, ids) or ids)
     change, error = change_of_error(errors[1], errors[0], groups)
     network_change, _ = change_of_error(errors[2], errors[0], groups)
     unit = f" of {len(np.unique(groups))} {column}" if column else ""
-    return change < -error, (
-        f"{JOINS if change < -error else LEFT_OUT}: with it the error on the {len(ids)} validation "
-        f"samples{unit} changes by {change:+.1%} (standard error {error:.1%}; the network alone "
-        f"has {network_change:+.1%})"
+    old, new = headlines[0], headlines[1]
+    joins = earns_place(change, error, old, new)
+    changes = "".join(f", {name} from {old[name]:.3f} to {new[name]:.3f}" for name in old)
+    return joins, (
+        f"{JOINS if joins else LEFT_OUT}: with it the error on the {len(ids)} validation samples"
+        f"{unit} changes by {change:+.1%} (standard error {error:.1%}; the network alone has "
+        f"{network_change:+.1%}){changes}"
     )
+
+
+def earns_place(
+    change: float, error: float, old: Mapping[str, float], new: Mapping[str, float]
+) -> bool:
+    """Whether a change of the error is below its standard error, and each headline metric of
+    classes rises from `old` to `new`.
+    """
+    return change < -error and all(new[name] > old[name] for name in old)
 
 
 def change_of_error(new: Floats, old: Floats, groups: Array) -> tuple[float, float]:
@@ -86,20 +104,29 @@ def change_of_error(new: Floats, old: Floats, groups: Array) -> tuple[float, flo
     return float(changes.mean()), math.sqrt(variance)
 
 
-def _errors(table: PredictionTable, specs: Sequence[TargetSpec], study: Study) -> Floats:
-    """Absolute errors of numbers and squared errors of class probabilities (Brier 1950), [n, T]."""
-    errors = []
+def figures_of(
+    table: PredictionTable, specs: Sequence[TargetSpec], study: Study
+) -> tuple[Floats, dict[str, float]]:
+    """Absolute errors of numbers and squared errors of class probabilities (Brier 1950), [n, T],
+    and the headline metric of each target of classes by its name.
+    """
+    errors, headlines = [], {}
     for spec in specs:
         truth = truth_of(not_none(study.metadata), spec, table.sample_ids)
         predicted = table.predicted(spec.name)
+        if not _varies(truth):
+            continue
         if spec.labels:
+            known, name = truth >= 0, headline(spec.labels)
             squares = (predicted - np.eye(len(spec.labels))[truth]) ** 2
-            error = np.where(truth >= 0, squares.sum(axis=1), math.nan)
+            errors.append(np.where(known, squares.sum(axis=1), math.nan))
+            measured = unweighted_metrics(
+                weighted_classification_metrics, truth[known], predicted[known]
+            )
+            headlines[f"{name} of {spec.name}"] = measured[name]
         else:
-            error = np.abs(predicted - truth)
-        if _varies(truth):
-            errors.append(error)
-    return np.stack(errors, axis=1)
+            errors.append(np.abs(predicted - truth))
+    return np.stack(errors, axis=1), headlines
 
 
 def _varies(truth: Array) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from aam.data.targets import Targets, TargetSpec
-from aam.predict.membership import change_of_error, untrusted_because
+from aam.evaluate.predictions import PredictionTable, make_predictions
+from aam.predict.membership import change_of_error, earns_place, figures_of, untrusted_because
 from aam.predict.network import Network
 from tests.data.studies import metadata_of
 
@@ -55,6 +56,22 @@ def test_a_network_that_changes_nothing_has_no_place():
     assert change_of_error(old, old, group) == (0.0, 0.0)
     perfect = np.zeros_like(old)
     assert change_of_error(perfect, perfect, group) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "accuracy", "joins"),
+    [
+        (-0.12, 0.05, 0.91, True),
+        (-0.05, 0.05, 0.91, False),
+        (-0.12, 0.05, 0.90, False),
+        (-0.12, 0.05, 0.88, False),
+        (-0.12, np.inf, 0.91, False),
+    ],
+)
+def test_a_network_joins_if_error_and_headline_metric_improve(change, error, accuracy, joins):
+    of_diet = {"accuracy of diet": 0.9}
+    assert earns_place(change, error, of_diet, {"accuracy of diet": accuracy}) is joins
+    assert earns_place(change, error, {}, {}) is (change < -error)
 
 
 NUMBER = TargetSpec("age", "numeric", bounds=(1.0, 9.0))
@@ -104,3 +121,24 @@ def test_samples_of_two_classes_and_two_groups_vouch_for_a_network(study):
     # Without groups each sample is one.
     assert reason_of(study, (CLASS,), ["s4", "s5"], group_column=None) == ""
     assert "its best epoch is the start" in reason_of(study, (CLASS,), ["s0", "s5"], best_epoch=0)
+
+
+def test_surer_probabilities_lower_the_error_and_not_the_headline_metric(study):
+    """In mackerel a mean with a network had 8 % less squared error and more samples wrong."""
+    ids = [f"s{row}" for row in range(9)]
+    study = replace(study, metadata=metadata_of(diet=["milk"] * 3 + ["solid"] * 3 + ["fish"] * 3))
+    spec = TargetSpec("diet", "class", labels=("fish", "milk", "solid"))
+    truth = np.repeat([1, 2, 0], 3)
+
+    def table(confidence: float, wrong: int) -> PredictionTable:
+        chosen = np.where(np.arange(9) < wrong, 0, truth)
+        probabilities = np.where(np.eye(3)[chosen] > 0, confidence, (1 - confidence) / 2)
+        return make_predictions(ids, [spec], {"diet": probabilities})
+
+    (hesitant, headline), (sure, of_sure) = (
+        figures_of(part, [spec], study) for part in (table(0.5, 0), table(0.9, 1))
+    )
+    assert hesitant.shape == (9, 1)
+    assert sure.mean() < hesitant.mean()
+    assert headline == {"accuracy of diet": 1.0}
+    assert of_sure == {"accuracy of diet": pytest.approx(8 / 9)}
