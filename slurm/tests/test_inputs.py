@@ -1,4 +1,4 @@
-"""What the inputs of a job hold, checked before it is queued."""
+"""What the inputs of a job hold, checked before it is queued: headers and first rows."""
 
 from __future__ import annotations
 
@@ -64,6 +64,10 @@ def study(tmp_path: Path) -> Path:
                 "--cv 'd': METADATA has no",
             ],
         ),
+        (
+            "--table table.tsv --metadata other.tsv --metadata-column fold",
+            ["--metadata: none of its first 2 ids is a sample of --table: "],
+        ),
         ("--table table.biom --tree /dev/null", ["--tree: /dev/null is a device and no file"]),
         ("--table table.biom --tree empty", ["--tree: TMP/empty is empty"]),
         ("--table empty", ["--table: TMP/empty is empty"]),
@@ -75,7 +79,7 @@ def study(tmp_path: Path) -> Path:
     ],
     ids=str,
 )
-def test_what_the_beginnings_of_files_show(study, words, problems):
+def test_what_headers_and_first_rows_show(study, words, problems):
     words = words.split() if isinstance(words, str) else words
     request = Request("train", tuple(words), data=study)
     found = content_problems(parse_options(words), request)
