@@ -49,9 +49,6 @@ PLACEHOLDER = re.compile(
 
 DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
 
-# What databases append to a genus that is split: "Agathobacter_164117", "Clostridium_A".
-SPLIT_GENUS = re.compile(r"_(\d+|[A-Z]{1,2})$")
-
 SHORT_ID_LENGTH = 10
 
 Lineage = tuple[str, ...]
@@ -114,17 +111,10 @@ def taxon_name(lineage: Lineage) -> str:
         return "unassigned"
     name, rank = plain_name(lineage[-1]), rank_of(lineage)
     if rank == "species" and len(lineage) > 1:
-        genus = SPLIT_GENUS.sub("", plain_name(lineage[-2])).strip("[]")
-        words = name.replace("_", " ").split(" ")
-        first = SPLIT_GENUS.sub("", words[0]).strip("[]")
-        if words[1:2] and words[1].strip("[]") == first:
-            # "Prevotella [Prevotella] copri"
-            words.pop(1)
         # A binomial names its genus itself, which may differ from that above it.
-        is_binomial = len(words) > 1 and words[0].strip("[]")[:1].isupper()
-        if first == genus or is_binomial:
-            return " ".join(words)
-        return f"{genus} {name}".strip()
+        species, genus = name.replace("_", " "), plain_name(lineage[-2])
+        is_binomial = " " in species and species.strip("[")[:1].isupper()
+        return species if is_binomial or species == genus else f"{genus} {species}".strip()
     return name if rank in ("", "genus", "species") else f"{name} ({rank})"
 
 
