@@ -90,7 +90,8 @@ def _one_core(request: pytest.FixtureRequest) -> Iterator[None]:
         own = {CORES[int(worker.removeprefix("gw")) % len(CORES)]}
         os.sched_setaffinity(0, CORES if slow else own)
     yield
-    if worker and "torch" in sys.modules:
+    # Threads of torch that one test starts make all tests after it slow, by up to ten times.
+    if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
 

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aam"
 EXAMPLES = ROOT / "examples"
@@ -221,6 +223,7 @@ def third_party() -> list[str]:
     return sorted(name for name in named if name.split(".")[0] not in own)
 
 
+@pytest.mark.slow
 def test_importing_has_no_side_effect(plain_python: Callable[[str], str]):
     source = IMPORT_ALL % {"others": third_party(), "ours": [dotted(path) for path in modules()]}
     printed = plain_python(source)

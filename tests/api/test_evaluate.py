@@ -365,7 +365,9 @@ def test_numbers_and_ids_that_do_not_match_are_named(tmp_path, refused):
     assert "Did you mean 'water'" in refused(main, words)
 
 
-@pytest.mark.parametrize("division", ["--test-size 0.3", "--cv 3"])
+@pytest.mark.parametrize(
+    "division", ["--test-size 0.3", pytest.param("--cv 3", marks=pytest.mark.slow)]
+)
 def test_train_and_evaluate_judge_the_same_samples_alike(
     simulated, tmp_path, monkeypatch, division
 ):
@@ -411,6 +413,7 @@ def test_a_mixture_of_seen_and_held_out_samples_is_counted(simulated, tmp_path):
     assert "27 of 36 samples were seen in training" in page
 
 
+@pytest.mark.slow
 def test_samples_of_a_held_out_study_are_predicted_as_in_training(simulated, tmp_path, refused):
     """Training centres the samples of a study that was held out whole; evaluate did not."""
     inputs = f"--table {simulated}/table.biom --metadata {simulated}/metadata.tsv --threads 1"

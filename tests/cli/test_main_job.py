@@ -86,6 +86,7 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
     assert "Pretraining saw the held-out samples" in (tuned / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_cross_validation_says_how_far_it_is(
     study: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], strong_baselines: None
 ) -> None:
@@ -175,6 +176,7 @@ def test_pretraining_from_an_encoder_ends_no_worse_than_it(
     assert all(np.array_equal(after[name], value) for name, value in before.items())
 
 
+@pytest.mark.slow
 def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -> None:
     pre, tune = tmp_path / "pre", tmp_path / "tune"
     shared = f"{inputs(study)} --tree {study}/tree.nwk --metadata {study}/metadata.tsv --epochs 1"

@@ -64,6 +64,7 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, refused):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_run_is_replaced_and_one_with_files_of_others_is_not(study, tmp_path, refused):
     folder, more = tmp_path / "run", "--members deep presence --cv 2 --memory-profile"
     assert train(study, folder, more) == 0

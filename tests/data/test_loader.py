@@ -129,6 +129,7 @@ def test_workers_live_while_batches_are_finished_alike(study):
     assert not workers[1] & workers[2]
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_that_left_an_epoch_open(tmp_path):
     """They ignore the signal by which multiprocessing ends and then waits for them; the folder
     stands for an early hook at exit.

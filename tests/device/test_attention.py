@@ -228,6 +228,7 @@ def masked_spec() -> ProbeSpec:
     return ProbeSpec("aam.device.attention:try_backends", options, CPU, isolated=False)
 
 
+@pytest.mark.slow
 def test_a_child_process_checks_as_this_one_does():
     spec = masked_spec()
     alone, here = attention._probed(replace(spec, isolated=True)), attention._probed(spec)

@@ -234,6 +234,7 @@ def test_waiting_threads_sleep_on_a_busy_machine(plain_python, load, environment
     assert printed.strip() == expected
 
 
+@pytest.mark.slow
 def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(
     every_core, plain_python
 ):

@@ -148,6 +148,7 @@ def test_memory_of_an_apu_is_that_of_the_host(monkeypatch, unified, free, limit)
     assert memory_limit(torch.device("cuda"), 0.8) == limit
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
 def test_freed_memory_is_kept_for_what_comes_next(plain_python, monkeypatch):
     """Pages of freed memory stay with the process; a variable of the user's own wins."""

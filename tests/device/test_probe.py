@@ -53,9 +53,11 @@ def test_a_child_answers_whatever_it_prints_and_is_no_rank(monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("crash", "its process ended with SIGSEGV"),
-        ("killed", "its process was killed (SIGKILL); memory may be full"),
-        ("nonsense", "its answer cannot be read"),
+        pytest.param("crash", "its process ended with SIGSEGV", marks=pytest.mark.slow),
+        pytest.param(
+            "killed", "its process was killed (SIGKILL); memory may be full", marks=pytest.mark.slow
+        ),
+        pytest.param("nonsense", "its answer cannot be read", marks=pytest.mark.slow),
         ("exit", "its process ended with status 1: AssertionError: the driver is too old"),
     ],
 )
@@ -65,6 +67,7 @@ def test_each_end_of_a_child_is_a_reason_and_touches_nothing(how, reason, caplog
     assert f"probe: test does not work here: {reason} (" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_child_that_hangs_ends_with_all_that_it_started():
     outcome = failing("children", seconds=12)
     assert outcome.reason == "not done within 12 s"

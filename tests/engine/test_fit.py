@@ -120,6 +120,7 @@ def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
     assert run(tmp_path / "whole") == FINISHED
     folder = tmp_path / "killed"

@@ -145,6 +145,7 @@ def test_a_sample_without_other_asvs_keeps_its_only_one():
     assert len(variants) == 0
 
 
+@pytest.mark.slow
 def test_a_sample_explained_by_two_models_gets_their_mean(study, saved):
     """The other model has another blend, and explains five samples only."""
     other = saved.only("presence")

@@ -166,6 +166,7 @@ def test_encoders_and_heads_refuse_wrong_shapes(call):
         call()
 
 
+@pytest.mark.slow
 def test_jaxtyping_is_no_runtime_dependency(plain_python):
     source = """
 import sys

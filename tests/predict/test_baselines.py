@@ -147,20 +147,26 @@ def test_point_2_covariates_alone_are_a_baseline():
     assert comparison.COVARIATES not in named(baselines.trivial_baselines(flat(numeric_task())))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def study(study_of, tiny):
     given = tiny(samples=24, asvs=30)
     given["counts"][2:, 7] = 0
     return study_of(**given)
 
 
+@pytest.fixture(scope="module")
+def of_age(study):
+    """What the learned baselines predict of age."""
+    return learned(study)
+
+
 # --- learning ----------------------------------------------------------------------------------
 
 
-def test_no_learned_baseline_sees_the_truth_of_what_it_predicts(study):
+def test_no_learned_baseline_sees_the_truth_of_what_it_predicts(study, of_age):
     ages = [str(1.5 * row) for row in range(24)]
     other = [age if row % 3 else "999" for row, age in enumerate(ages)]
-    first, second = learned(study), learned(study, ages=other)
+    first, second = of_age, learned(study, ages=other)
     assert set(first) == set(LEARNED)
     for name, predicted in first.items():
         np.testing.assert_array_equal(predicted[::3], second[name][::3])
@@ -203,25 +209,24 @@ def test_without_a_tree_there_are_no_neighbours(study, caplog):
     assert caplog.text.count("it needs --tree") == 1
 
 
-def test_estimators_and_neighbours_read_the_covariates_too(study):
+def test_estimators_and_neighbours_read_the_covariates_too(study, of_age):
     """The target is a covariate: what reads it errs less."""
     columns = Columns("child", numeric=("age",))
     ids, predicted = baselines_of(study, SPLITS, AGE, metadata(), columns, True, passes=1)
-    blind = learned(study)
     truth = 1.5 * np.arange(24)
     held_out = np.arange(24) % 3 < 2
     for one in predicted:
         # Leaves of boosting have 20 samples; q2-sample-classifier reads the table only.
         if not one.trivial and one.name not in (BOOSTING, FIELD_DEFAULT):
             error = np.abs(one.predicted - truth)[held_out].mean()
-            assert error < 0.9 * np.abs(blind[one.name] - truth)[held_out].mean(), one.name
+            assert error < 0.9 * np.abs(of_age[one.name] - truth)[held_out].mean(), one.name
     assert "covariates alone" in {one.name for one in predicted}
     assert ids == IDS
 
 
-def test_the_default_of_the_field_is_a_forest_on_counts_as_they_are(study):
+def test_the_default_of_the_field_is_a_forest_on_counts_as_they_are(study, of_age):
     counts, truth = study.table.counts.toarray(), 1.5 * np.arange(24)
-    predicted = learned(study)[FIELD_DEFAULT]
+    predicted = of_age[FIELD_DEFAULT]
     for split in SPLITS:
         train, test = (study.rows(ids) for ids in (split.not_held_out, split.held_out))
         forest = RandomForestRegressor(random_state=study.seed).fit(counts[train], truth[train])

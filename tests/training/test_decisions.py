@@ -216,6 +216,7 @@ def test_a_resumed_run_keeps_its_verdicts_on_the_same_machine_alone(steps, tried
 # --- trials in a child process -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_workers_make_the_batches_of_the_main_process(study, small_pretraining):
     config = small_pretraining(study, {"attention_layers": 1}, batch_size=8)
     spec = step_spec("try_workers", config, None, CPU)
