@@ -109,22 +109,20 @@ def make_audit(
     classifier : bool
         Whether numbers are predicted as classes.
     group_column : str, optional
-        Column of the groups that count, which the split keeps together; unset: the only column that
-        may name donors.
+        Column of groups that a split keeps together; unset: the only one that may name donors.
     fold_column : str, optional
         Column whose values that split holds out whole; unset: those of the groups.
     time_column : str, optional
         Column of times, which names no donors.
     """
     rows = subsample(len(study.table), 0, MOST_AUDIT_SAMPLES)
-    metadata = not_none(study.metadata)
+    metadata, data = not_none(study.metadata), study.config
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
-    presence, counts, data = presence_of(study, rows), study.table.counts[rows], study.config
+    presence, alike = presence_of(study, rows), likeness_of(study.table.counts[rows])
     read = {name: read_column(metadata, name, ids) for name in metadata.columns}
     columns = [column for name, column in read.items() if name != target]
     columns.append(column_of_numbers(DEPTH_COLUMN, study.table.depths[rows]))
     columns.append(column_of_numbers(RICHNESS, np.diff(presence.indptr)))
-    alike = likeness_of(counts)
     ignored = {*filter(None, (target, data.study_column, data.batch_column, time_column))}
     candidates = find_donors([*read.values()], alike, ignored, read.get(data.study_column or ""))
     frame = pd.DataFrame([_description(column, alike, candidates) for column in columns])
@@ -138,11 +136,10 @@ def make_audit(
     divider = fold_column or data.study_column or group
     metadata = metadata.nested(group, data.study_column)
     groups, divided = (None if x is None else metadata.groups(x, ids) for x in (group, divider))
-    tests = sum(state == "" for state in frame["remark"])
     goal, units = read[target], np.unique(groups or ids, return_inverse=True)[1]
     classes = classifier or not goal.is_number
     split, random = _folds(ids, goal, divided), _folds(ids, goal, None)
-    design = Design(goal, classes, split, random, units, tests)
+    design = Design(goal, classes, split, random, units, int((frame["remark"] == "").sum()))
     microbes, gains = _scores_of_microbes(presence, design, columns)
     return replace(
         audit,

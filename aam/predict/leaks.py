@@ -37,8 +37,6 @@ LEAST_OF_LEVEL, LEAST_OF_COPY = 5, 8
 LEAST_GROUPS_OF_CLASS, LEAST_LEAK_UNITS = 3, 10
 # Leaves of a tree hold at least this number of samples, and a share of a fiftieth.
 LEAST_OF_LEAF, LEAVES = 5, 50
-# Larger numbers count as this one: trees read float32, and squares must not overflow.
-LARGEST_NUMBER = 1e30
 
 
 # --- predictions and their scores --------------------------------------------------------------
@@ -48,8 +46,7 @@ def indicators(column: Column, classes: bool = False) -> Floats:
     """Numbers [N, 1], or indicators of levels [N, K]; missing values are the median, or 0."""
     if classes or not column.is_number:
         return np.asarray(column.codes[:, None] == np.arange(column.levels), np.float64)
-    numbers = np.clip(column.numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
-    return np.nan_to_num(numbers, nan=float(np.nanmedian(numbers)))[:, None]
+    return np.nan_to_num(column.numbers, nan=float(np.nanmedian(column.numbers)))[:, None]
 
 
 def predicted_by(column: Column, target: Floats, folds: Sequence[Fold]) -> Floats:
@@ -62,8 +59,7 @@ def predicted_by(column: Column, target: Floats, folds: Sequence[Fold]) -> Float
     if not (present % 1).any():
         predictions.append(out_of_fold(ShrunkenLevelMean(), column.codes, target, folds))
     if len(present):
-        numbers = np.clip(column.numbers, -LARGEST_NUMBER, LARGEST_NUMBER)
-        filled = np.nan_to_num(numbers, nan=np.nanmin(numbers) - 1)[:, None]
+        filled = np.nan_to_num(column.numbers, nan=present.min() - 1)[:, None]
         leaf = max(LEAST_OF_LEAF, len(target) // LEAVES)
         tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=leaf, random_state=0)
         predictions.append(out_of_fold(tree, filled, target, folds).reshape(target.shape))
