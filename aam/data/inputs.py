@@ -88,8 +88,8 @@ def _in_memory(source: Any) -> AmpliconTable:
         raise InputError(f"{where} does not hold numbers ({error}); {EXPECTED_OBJECT}") from None
     if entries.dtype.kind not in "biuf":
         raise InputError(f"{where} holds {entries.dtype}, expected whole reads")
-    names = ([*map(_text, ids)] for ids in (samples, features))
-    return checked_table(entries.tocsr(), *names, where)
+    names = [*map(_text, samples)], [*map(_text, features)]
+    return checked_table(entries.tocsr(), names[0], names[1], where)
 
 
 def _numbers(frame: pd.DataFrame) -> Any:
