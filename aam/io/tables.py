@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 import aam
@@ -255,6 +254,9 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     first = next((line for _, line in lines if not _is_comment(line)), None)
     if first is None:
         raise InputError(problem(where, "empty or nothing but comments", EXPECTED_TABLE))
+    # Imported here: it takes a second, and other tables need none of it.
+    import pandas as pd
+
     _check_header(first, where)
     header, faults = [cell.strip() for cell in first.split("\t")], Faults(where)
     names = header[1:-1] if folded(header[-1]) == "taxonomy" else header[1:]

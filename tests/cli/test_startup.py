@@ -51,7 +51,6 @@ print(json.dumps(said))
         assert expected in said[words][1], words
 
 
-@pytest.mark.slow
 def test_a_command_imports_only_what_it_uses(plain_python):
     """Each import adds to the one before it."""
     absent = {
