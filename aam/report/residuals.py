@@ -27,8 +27,8 @@ from aam.report import charts
 from aam.report.charts import LIGHT, Figure, Table
 from aam.typing import Array
 
-# Points of the smooth line, the share of the range that its kernel spans, and its resamples.
-POINTS, BANDWIDTH, REPEATS = 40, 0.12, 400
+# Resamples of an interval.
+REPEATS = 400
 
 # Parts of the range with equal numbers of samples.
 PARTS = 5
@@ -43,89 +43,6 @@ LEAST_PART_SAMPLES, LEAST_PART_DIFFERENCE = 10, 0.1
 
 # Groups of a table: those with the largest errors.
 MOST_GROUPS = 15
-
-
-def _smooth(truth: Array, at: Array, values: Array, weights: Array) -> Array:
-    """Local linear regression of `values` [N] on truth at points [P] under weights [R, N], [R, P].
-
-    The kernel is Gaussian (Fan and Gijbels 1996, section 2.3). NaN where no sample is near.
-    """
-    reach = BANDWIDTH * (at[-1] - at[0])
-    away = (truth[:, None] - at) / reach
-    kernel = np.exp(-(away**2) / 2)
-    s0, s1, s2, t0, t1 = (
-        weights @ part
-        for part in (
-            kernel,
-            kernel * away,
-            kernel * away**2,
-            kernel * values[:, None],
-            kernel * away * values[:, None],
-        )
-    )
-    scatter = s0 * s2 - s1**2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        line = (s2 * t0 - s1 * t1) / scatter
-    return np.where((s0 > 1) & (scatter > 1e-6 * s0**2), line, math.nan)
-
-
-def smooth_residuals(complete: TargetPredictions, seed: int = 0) -> pd.DataFrame:
-    """Mean residual (prediction minus truth) along the truth: ``x``, ``y``, and 95 % limits ``low``
-    and ``high`` that resample groups; empty where the truth does not vary.
-    """
-    if not len(complete.truth):
-        return pd.DataFrame()
-    ends = [float(end) for end in np.quantile(complete.truth, [0.01, 0.99])]
-    if ends[0] == ends[1]:
-        return pd.DataFrame()
-    at = np.linspace(ends[0], ends[1], POINTS)
-
-    def measure(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
-        line = _smooth(truth, at, predicted - truth, weights)
-        return {str(place): line[:, place] for place in range(POINTS)}
-
-    drawn = resample_metrics(complete, seed, REPEATS, measure)
-    limits = [interval(values, complete.group_count) for values in drawn.values()]
-    frame = pd.DataFrame([(i.value, i.low, i.high) for i in limits], columns=["y", "low", "high"])
-    return frame.assign(x=at).dropna(subset=["y"])
-
-
-def residual_figure(result: Evaluation) -> list[Figure]:
-    """Residuals of a number against the truth, with a smooth line and its interval."""
-    names, complete = result.names, result.complete
-    if complete.labels or not len(line := smooth_residuals(complete)):
-        return []
-    part = complete.at(charts.drawn_rows(len(complete.truth)))
-    residuals = part.predicted - part.truth
-    rows = [
-        {"x": x, "y": y, "tip": f"{name}: {number(y)}"}
-        for name, x, y in zip(part.sample_ids, part.truth.tolist(), residuals.tolist(), strict=True)
-    ]
-    axes = charts.x_axis(f"true {names.target}"), charts.y_axis("prediction minus truth")
-    zero = charts.lines([("", float(x), 0.0) for x in (line["x"].min(), line["x"].max())])
-    band = charts.band(line.to_dict("records"), color=LIGHT[1], opacity=0.3)
-    curve = charts.lines([("", x, y) for x, y in zip(line["x"], line["y"], strict=True)])
-    marks = charts.points(rows, axes, {}, color=LIGHT[0], opacity=0.4)
-    caption = "The line is the local mean; above 0 predictions are too high."
-    if line["low"].notna().any():
-        units = "samples" if complete.groups is None else f"values of {names.group}"
-        caption += f" The band is its 95 % interval over {units}."
-    return [
-        Figure(
-            "residuals",
-            "Where it is wrong",
-            charts.sized(
-                marks,
-                band,
-                zero.mark_line(**charts.DASHED),
-                curve.mark_line(color=LIGHT[1], strokeWidth=2.5),
-            ),
-            caption,
-        )
-    ]
-
-
-# --- parts ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +164,45 @@ def error_tables(result: Evaluation) -> list[Table]:
         title = f"The {len(groups)} values of {names.group} with the largest errors"
         tables.append(Table(title, _error_frame(groups).drop(columns="groups"), "groups"))
     return tables
+
+
+# --- figure --------------------------------------------------------------------------------------
+
+
+def residual_figure(result: Evaluation) -> list[Figure]:
+    """Residuals of a number against the truth, and the mean error of each part of its range."""
+    names, complete = result.names, result.complete
+    parts = [] if complete.labels else [*parts_of_range(complete)]
+    if len(parts) < 2:
+        return []
+    drawn = complete.at(charts.drawn_rows(len(complete.truth)))
+    residuals = drawn.predicted - drawn.truth
+    samples = zip(drawn.sample_ids, drawn.truth.tolist(), residuals.tolist(), strict=True)
+    rows = [{"x": x, "y": y, "tip": f"{name}: {number(y)}"} for name, x, y in samples]
+    means = list[dict[str, object]]()
+    for part in parts:
+        bias, at = part.bias, float(part.predictions.truth.mean())
+        tip = f"{part.name}: {with_limits(bias)}"
+        means.append({"x": at, "y": bias.value, "low": bias.low, "high": bias.high, "tip": tip})
+    axes = charts.x_axis(f"true {names.target}"), charts.y_axis("prediction minus truth")
+    ends = float(complete.truth.min()), float(complete.truth.max())
+    caption = "Large points are means of parts of the range; above 0 predictions are too high."
+    if complete.group_count >= LEAST_GROUPS:
+        units = "samples" if complete.groups is None else f"values of {names.group}"
+        caption += f" Bars are their 95 % intervals over {units}."
+    return [
+        Figure(
+            "residuals",
+            "Where it is wrong",
+            charts.sized(
+                charts.points(rows, axes, {}, color=LIGHT[0], opacity=0.4),
+                charts.lines([("", x, 0.0) for x in ends], **charts.DASHED),
+                charts.bars(means, color=LIGHT[1], strokeWidth=2.5),
+                charts.points(means, axes, {}, color=LIGHT[1], opacity=1, filled=True, size=60),
+            ),
+            caption,
+        )
+    ]
 
 
 # --- sentences -----------------------------------------------------------------------------------

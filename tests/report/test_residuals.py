@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
@@ -18,7 +19,6 @@ from aam.report.residuals import (
     errors_in_words,
     parts_of_range,
     residual_figure,
-    smooth_residuals,
 )
 from aam.report.tables import metrics_table, worst_table
 from tests.evaluate.simulated import predictions_of
@@ -37,25 +37,32 @@ def shrunk(samples: int = 300, slope: float = 0.6, **columns) -> TargetPredictio
     return predictions_of(truth, predicted, **{"groups": group, **columns})
 
 
-def test_the_line_is_the_mean_error_along_the_range_and_its_band_is_over_groups():
-    line = smooth_residuals(shrunk())
-    expected = 0.4 * (5 - line["x"])
-    assert np.abs(line["y"] - expected).max() < 0.2
-    inside = (line["low"] <= expected) & (expected <= line["high"])
-    assert inside.mean() > 0.8
-    width = (line["high"] - line["low"]).mean()
-    alone = smooth_residuals(replace(shrunk(), groups=None))
+def drawn_means(given: TargetPredictions) -> pd.DataFrame:
+    """The rows of the figure that are means of parts."""
+    (figure,) = residual_figure(judged(given))
+    return pd.DataFrame(figure.chart.layer[-1].data.values)
+
+
+def test_the_figure_shows_the_mean_error_of_parts_with_intervals_over_groups():
+    given = shrunk()
+    means = drawn_means(given)
+    expected = 0.4 * (5 - means["x"])
+    assert len(means) == 5
+    assert np.abs(means["y"] - expected).max() < 0.2
+    assert ((means["low"] <= expected) & (expected <= means["high"])).mean() > 0.7
+    assert means["tip"][0].startswith(f"{error_tables(judged(given))[0].rows[0][0]}: ")
+    width = (means["high"] - means["low"]).mean()
+    alone = drawn_means(replace(given, groups=None))
     assert width > 1.5 * (alone["high"] - alone["low"]).mean(), "samples of a group are alike"
 
 
-def test_without_enough_groups_values_or_samples_there_is_no_band_or_line():
-    few = smooth_residuals(replace(shrunk(), groups=np.arange(300) % 4))
-    assert few["low"].isna().all()
-    assert few["y"].notna().any()
-    assert len(smooth_residuals(predictions_of(np.full(9, 2.0), np.arange(9.0)))) == 0
-    assert len(smooth_residuals(shrunk().at(np.arange(0)))) == 0
+def test_without_enough_groups_or_values_there_is_no_interval_or_figure():
+    few = replace(shrunk(), groups=np.arange(300) % 4)
+    assert drawn_means(few)["low"].isna().all()
+    assert "95 %" not in residual_figure(judged(few))[0].caption
+    assert residual_figure(judged(predictions_of(np.full(9, 2.0), np.arange(9.0)))) == []
+    assert residual_figure(judged(shrunk().at(np.arange(0)))) == []
     gap = np.r_[np.zeros(40), np.full(40, 1.0), 50 + np.arange(40.0)]
-    assert np.isfinite(smooth_residuals(predictions_of(gap, gap + 1))["y"]).all()
     noisy = gap + np.random.default_rng(0).normal(size=len(gap))
     figure = residual_figure(judged(predictions_of(gap, noisy)))[0]
     assert "over samples" in figure.caption
