@@ -34,7 +34,7 @@ from aam.errors import FINISHED, InputError, short, shown
 from aam.evaluate.predictions import guess, name_problems, truth_of
 from aam.files.atomic import relative_to_cwd
 from aam.io.metadata import Metadata
-from aam.options import command_line, configured, not_none, to_dict
+from aam.options import command_line, configured, not_none
 from aam.predict.baselines import DEFAULT_FOLDS, has_strong_baselines, is_quick
 from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
 from aam.predict.description import Notes
@@ -595,7 +595,6 @@ def _report_on_encoders(
         encoder_figures=tuple(figures),
         curves=tuple(loss_figures(epochs)),
         warnings=tuple(warnings),
-        configuration=to_dict(config),
     )
     write_results(path, data)
     shown_path = relative_to_cwd(path)

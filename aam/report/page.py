@@ -80,7 +80,6 @@ class ReportData:
     dropped: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     explain_command: str = ""
-    configuration: Mapping[str, object] = field(default_factory=dict)
     unjudged: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -213,10 +212,7 @@ def _target(results: ReportData, result: Evaluation, record: Record) -> dict[str
 
 
 def _about(results: ReportData) -> dict[str, object]:
-    """What a page shows of the run itself: methods, provenance, configuration."""
-    text = json.dumps(
-        results.configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False
-    )
+    """What a page shows of the run itself: methods and provenance."""
     facts, repetition = provenance(results.record, results.seconds)
     for title, part in (("Task", results.task), ("Data", results.data), ("Split", results.split)):
         rows = [(name, str(value)) for name, value in part.items() if value is not None]
@@ -228,8 +224,6 @@ def _about(results: ReportData) -> dict[str, object]:
         "dome": as_data(dome_table(answers)),
         "facts": as_data(facts),
         "repetition": repetition,
-        "configuration": text if results.configuration else "",
-        "digest": hashlib.sha256(text.encode()).hexdigest()[:32],
     }
 
 

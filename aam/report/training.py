@@ -6,9 +6,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from aam.config import OF_NETWORK, FineTuneConfig
+from aam.config import FineTuneConfig
 from aam.data.splits import fold_column
 from aam.data.study import Study, lost_classes
 from aam.data.targets import left_out_in_words
@@ -16,9 +15,9 @@ from aam.engine.run import MODEL
 from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation
 from aam.files.atomic import relative_to_cwd
-from aam.options import command_line, to_dict
+from aam.options import command_line
 from aam.predict.audit import Audit, make_audit
-from aam.predict.blend import in_words, with_property
+from aam.predict.blend import in_words
 from aam.predict.folds import Folds
 from aam.predict.held_out import HeldOut, learning_curves
 from aam.predict.learning_curve import LearningCurve
@@ -90,7 +89,6 @@ def _report_data(held_out: HeldOut, warnings: Sequence[str], unjudged: str) -> R
             *_left_out(study, targets),
         ),
         explain_command=_explain_command(config) if targets else "",
-        configuration=_with_effect(config),
         unjudged=unjudged,
     )
 
@@ -123,19 +121,6 @@ def _learning_curves(
         for sentence in curve.sentences(group):
             log.info("%s: %s", name, sentence)
     return result
-
-
-def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
-    """Return the options that may change the results of a run, whatever the machine: those of the
-    network only where one is trained.
-    """
-    has_epochs = with_property(config.targets.members, "has_epochs")
-    unused = {} if has_epochs else OF_NETWORK
-    parts: dict[str, Any] = {"seed": config.runtime.seed}
-    for part, values in to_dict(config).items():
-        kept = {name: value for name, value in values.items() if name not in unused.get(part, ())}
-        parts |= {part: kept} if kept and part != "runtime" else {}
-    return parts
 
 
 def dropped_by_class(

@@ -61,7 +61,6 @@ def test_without_enough_groups_or_values_there_is_no_interval_or_figure():
     assert drawn_means(few)["low"].isna().all()
     assert "95 %" not in residual_figure(judged(few))[0].caption
     assert residual_figure(judged(predictions_of(np.full(9, 2.0), np.arange(9.0)))) == []
-    assert residual_figure(judged(shrunk().at(np.arange(0)))) == []
     gap = np.r_[np.zeros(40), np.full(40, 1.0), 50 + np.arange(40.0)]
     noisy = gap + np.random.default_rng(0).normal(size=len(gap))
     figure = residual_figure(judged(predictions_of(gap, noisy)))[0]
