@@ -29,7 +29,6 @@ from aam.predict.baselines import alone_in_blend, baselines_by_target, has_stron
 from aam.predict.description import InputOptions
 from aam.predict.prediction import NO_INTERVAL, predict_samples, without_limits
 from aam.predict.saved_model import SavedModel
-from aam.report.figures import surroundings
 from aam.report.files import write_results
 from aam.report.page import ReportData
 from aam.report.training import TRANSDUCTIVE, dropped_by_class
@@ -287,14 +286,12 @@ def evaluate_table(config: EvaluateConfig) -> None:
     table, about_intervals = _with_scored_intervals(table)
     baselines = _baselines(config, models, table, study, split, columns)
     targets = evaluate(table, metadata, columns, baselines)
-    predictions = [target.predictions for target in targets]
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": targets[0].subset},
         targets=targets,
-        around=None if study is None else surroundings(study.table, predictions),
         dropped={} if study is None else dropped_by_class(study, targets),
         warnings=(*warnings, *about_intervals),
     )

@@ -29,9 +29,8 @@ NUMERIC = re.compile(r"^$|^-$|^[-<]?\.?\d")
 # The theme of all figures.
 LOOK = json.loads((Path(__file__).parent / "templates" / "look.json").read_text(encoding="utf-8"))
 
-# Colours that can be told apart without red and green (Paul Tol's bright and vibrant schemes), and
-# a ramp from low to high, told apart by lightness; its numbers follow those of the others.
-LIGHT, RAMP = LOOK["range"]["category"], LOOK["range"]["ramp"]
+# Colours that can be told apart without red and green (Paul Tol's bright and vibrant schemes).
+LIGHT = LOOK["range"]["category"]
 
 # Text and lines that matter, and softer ones.
 INK, SOFT = "#222222", "#5a5a5a"
@@ -278,7 +277,7 @@ def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dic
     values.
     """
     names, numbers = list(colour_of), list(colour_of.values())
-    colours = alt.Scale(domain=names, range=[(LIGHT + RAMP)[at] for at in numbers])
+    colours = alt.Scale(domain=names, range=[LIGHT[at] for at in numbers])
     shapes = alt.Scale(domain=names, range=[SHAPES[at % len(SHAPES)] for at in numbers])
     hidden: dict[str, Any] = {} if legend else {"legend": None}
     return {

@@ -1,20 +1,17 @@
-"""Figures of a report: predictions against the truth, comparisons, samples, learning, losses."""
+"""Figures of a report: predictions against the truth, comparisons, learning, losses."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
-from scipy import sparse
 
-from aam.diversity.distances import bray_curtis
 from aam.engine.logger import METRICS, Record
 from aam.evaluate import metrics
 from aam.evaluate.comparison import Outcome, best_constant, outcome
@@ -23,10 +20,9 @@ from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, sorted_levels
 from aam.evaluate.predictions import TargetPredictions
-from aam.io.tables import AmpliconTable
 from aam.predict.learning_curve import LearningCurve
 from aam.report import charts
-from aam.report.charts import LIGHT, RAMP, Figure, IntervalRow
+from aam.report.charts import LIGHT, Figure, IntervalRow
 from aam.report.residuals import calibration, residual_figure
 from aam.typing import Array
 
@@ -58,10 +54,6 @@ SHARE_SCALE = {"domain": [0, 1]}
 
 # Number of samples that are listed as the worst.
 WORST_SAMPLES = 15
-
-# Maximum number of samples that are compared, the number with many ASVs, and the maximum of samples
-# times ASVs; fewer samples are no picture.
-MOST_MAP_SAMPLES, LEAST_MAP_SAMPLES, MOST_ENTRIES, FEWEST = 500, 200, 6_000_000, 10
 
 
 # --- predictions -------------------------------------------------------------------------------
@@ -279,107 +271,9 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
     )
 
 
-# --- samples -----------------------------------------------------------------------------------
-
-
-def pcoa(distances: Array) -> tuple[Array, Array]:
-    """Coordinates [N, 2] of a classical ordination of distances [N, N], and the share of each axis.
-
-    Shares are of the sum of all positive eigenvalues (Gower 1966); 0 where all samples are equal.
-    """
-    # Imported here: it takes 1 s, and only a report needs it.
-    from skbio import DistanceMatrix
-    from skbio.stats import ordination
-
-    if not distances.any():
-        return np.zeros((len(distances), 2)), np.zeros(2)
-    result = ordination.pcoa(DistanceMatrix(distances), dimensions=2, warn_neg_eigval=False)
-    return result.samples.to_numpy(), result.proportion_explained.to_numpy()
-
-
 def worst_rows(complete: TargetPredictions) -> Array:
     """Rows of the samples that are predicted worst, the worst first."""
     return np.argsort(-complete.errors, kind="stable")[:WORST_SAMPLES]
-
-
-def surroundings(
-    table: AmpliconTable, predictions: Sequence[TargetPredictions]
-) -> pd.DataFrame | None:
-    """Principal coordinates [n, 2] of Bray-Curtis distances by sample id, in columns that name the
-    share of the variation: of all predicted samples, or of a random part and the worst.
-
-    None for fewer than `FEWEST` samples. The choice of samples is the same every time.
-    """
-    row_of, complete = table.row_of, [target.complete() for target in predictions]
-    row_of_sample = {
-        name: row_of[name] for t in complete for name in t.sample_ids if name in row_of
-    }
-    if len(row_of_sample) < FEWEST:
-        return None
-    rows, limit = np.array(list(row_of_sample.values())), MOST_MAP_SAMPLES
-    if len(rows) * table.counts.shape[1] > MOST_ENTRIES:
-        limit = min(
-            limit, max(LEAST_MAP_SAMPLES, MOST_ENTRIES // max(len(table.columns_of(rows)), 1))
-        )
-    if len(rows) > limit:
-        worst = {target.sample_ids[at] for target in complete for at in worst_rows(target)}
-        first = np.array([row for name, row in row_of_sample.items() if name in worst], np.int64)
-        remaining = np.random.default_rng(0).permutation(np.setdiff1d(rows, first))
-        rows = np.sort(np.r_[first, remaining[: limit - len(first)]])
-    places, shares = pcoa(bray_curtis(sparse.csr_matrix(table.counts[rows])))
-    names = [f"axis {at} ({100 * share:.0f} %)" for at, share in enumerate(shares.tolist(), 1)]
-    return pd.DataFrame(places, [table.sample_ids[row] for row in rows], names)
-
-
-def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
-    """The fifth that each value [N] is in, named by its ends, and the colour of each from low to
-    high.
-    """
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, len(RAMP) + 1)))
-    texts = [number(edge) for edge in edges.tolist()]
-    if len(set(texts)) < len(texts):
-        texts = [f"{edge:.9g}" for edge in edges.tolist()]
-    names = [f"{low} to below {high}" for low, high in itertools.pairwise(texts[:-1])]
-    names.append(" to ".join(texts[-2:]))
-    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(names) - 1)
-    first = len(LIGHT) + (len(RAMP) - len(names)) // 2
-    return [names[at] for at in place.tolist()], {name: first + at for at, name in enumerate(names)}
-
-
-def _colourings(
-    result: Evaluation, complete: TargetPredictions
-) -> Iterator[tuple[str, str, list[str], dict[str, int]]]:
-    """File, title and colours of the samples: by truth, and by batch or group if those are few."""
-    names, labels = result.names, complete.labels
-    if not labels:
-        yield "truth", names.target, *_fifths(complete.truth)
-    elif len(labels) <= len(LIGHT):
-        classes = [labels[at] for at in complete.truth.tolist()]
-        yield "truth", names.target, classes, {name: k for k, name in enumerate(labels)}
-    for name, values in ((names.batch, complete.batch), (names.group, complete.groups)):
-        if values is not None and (colours := _colours_of(values)):
-            yield "group", name, list(map(str, values)), colours
-            return
-
-
-def sample_figures(result: Evaluation, around: pd.DataFrame | None) -> list[Figure]:
-    """Ordination of the samples in the colours of their truth, and batch or group."""
-    row_of = {name: row for row, name in enumerate(result.complete.sample_ids)}
-    if around is None or len(around := around[around.index.isin(list(row_of))]) < FEWEST:
-        return []
-    part = result.complete.at(np.array([row_of[name] for name in around.index]))
-    caption = "Nearby samples share ASVs (principal coordinates of Bray-Curtis distances)."
-    if len(around) < len(row_of):
-        caption += f" {len(around)} of {len(row_of)} samples are drawn: those predicted worst and "
-        caption += "a random part of the others."
-    figures, axes = [], (charts.x_axis(around.columns[0]), charts.y_axis(around.columns[1]))
-    for file, name, kinds, colours in _colourings(result, part):
-        drawn = zip(around.to_numpy().tolist(), kinds, part.sample_ids, strict=True)
-        rows = [{"x": x, "y": y, "kind": k, "tip": f"{id_}: {k}"} for (x, y), k, id_ in drawn]
-        title = f"The samples, coloured by {name}"
-        chart = charts.sized(charts.points(rows, axes, charts.levels("kind", colours)))
-        figures.append(Figure(f"samples-by-{file}", title, chart, caption))
-    return figures
 
 
 # --- losses ------------------------------------------------------------------------------------

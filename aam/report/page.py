@@ -25,7 +25,7 @@ from aam.predict.audit import Audit
 from aam.predict.learning_curve import LearningCurve
 from aam.report.audit import warnings_of
 from aam.report.charts import Figure, Table
-from aam.report.figures import learning_curve_figure, sample_figures, target_figures
+from aam.report.figures import learning_curve_figure, target_figures
 from aam.report.methods import described, dome_table, references
 from aam.report.provenance import provenance
 from aam.report.record import Record, judged_samples, record_of, tiles
@@ -58,12 +58,11 @@ class ReportData:
     """Contents of a report.
 
     `task`, `data` and `split` say what was done, with what, and how samples were split; `tables`
-    and `encoder_figures` are those of pretraining, `curves` those of training, `around` is how the
-    samples lie to each other; `audits` and `learning_curves` are by target, and so is `dropped`:
-    the number of samples of each class, and of those that reach the depth. `warnings` are about the
-    data; `explain_command` adds importances to the report, which takes none without it;
-    `unjudged` says why no sample was held out; `record` is the run.json of the run, which took
-    `seconds`.
+    and `encoder_figures` are those of pretraining, `curves` those of training; `audits` and
+    `learning_curves` are by target, and so is `dropped`: the number of samples of each class, and
+    of those that reach the depth. `warnings` are about the data; `explain_command` adds importances
+    to the report, which takes none without it; `unjudged` says why no sample was held out; `record`
+    is the run.json of the run, which took `seconds`.
     """
 
     title: str
@@ -74,7 +73,6 @@ class ReportData:
     tables: tuple[Table, ...] = ()
     encoder_figures: tuple[Figure, ...] = ()
     curves: tuple[Figure, ...] = ()
-    around: pd.DataFrame | None = None
     audits: Mapping[str, Audit] = field(default_factory=dict)
     learning_curves: Mapping[str, LearningCurve] = field(default_factory=dict)
     dropped: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
@@ -103,7 +101,6 @@ class ReportData:
             drawn[name] = target_figures(result)
             if curve is not None:
                 drawn[name].append(learning_curve_figure(curve, result.names.group))
-            drawn[name] += sample_figures(result, self.around)
         return drawn
 
 

@@ -21,7 +21,7 @@ from aam.predict.blend import in_words
 from aam.predict.folds import Folds
 from aam.predict.held_out import HeldOut, learning_curves
 from aam.predict.learning_curve import LearningCurve
-from aam.report.figures import loss_figures, read_epochs, surroundings
+from aam.report.figures import loss_figures, read_epochs
 from aam.report.files import write_results
 from aam.report.page import ReportData
 
@@ -79,7 +79,6 @@ def _report_data(held_out: HeldOut, warnings: Sequence[str], unjudged: str) -> R
         split=folds.sizes_by_name,
         targets=targets,
         curves=tuple(loss_figures({name: read_epochs(folder) for name, folder in folders})),
-        around=surroundings(study.table, [result.predictions for result in targets]),
         audits=_audits(folds, names),
         learning_curves=_learning_curves(folds, names if config.targets.learning_curve else []),
         dropped=dropped_by_class(study, targets),

@@ -16,16 +16,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.metrics
-from scipy.sparse import csr_array
-from scipy.spatial.distance import pdist, squareform
 
-from aam.data.table import make_table
 from aam.evaluate.comparison import DEPTH_ALONE, Baseline
 from aam.evaluate.evaluation import Evaluation, Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
-from aam.evaluate.predictions import TargetPredictions
-from aam.io.tables import AmpliconTable
-from aam.report import figures
 from aam.report.charts import (
     MOST_POINTS,
     Figure,
@@ -44,9 +38,7 @@ from aam.report.figures import (
     loss_figures,
     read_epochs,
     reliability_figure,
-    sample_figures,
     scatter_figure,
-    surroundings,
     target_figures,
     worst_rows,
 )
@@ -299,89 +291,3 @@ def test_the_columns_of_a_plain_table_stand_below_each_other():
         Table("T", pd.DataFrame({"": ["the model", "the median"], "MAE": [1.0, 12.0]}))
     )
     assert lines == ["T", "             MAE", "the model   1.00", "the median  12.0"]
-
-
-# --- samples ---------------------------------------------------------------------------------
-
-SAMPLES, ASVS = 90, 30
-
-
-def study() -> tuple[AmpliconTable, Evaluation]:
-    """Three sites with ASVs of their own; sample 0 is of another site than its label says, sample 1
-    has few reads.
-    """
-    draw = np.random.default_rng(0)
-    site = np.arange(SAMPLES) % 3
-    own = np.where(np.arange(ASVS) % 3 == site[:, None], 20.0, 1.0)
-    counts = draw.poisson(own).astype(np.uint32)
-    counts[1] = np.eye(ASVS, dtype=np.uint32)[1] * 3
-    ids = tuple(f"s{at}" for at in range(SAMPLES))
-    table = make_table(csr_array(counts), ids, [f"asv{at:02}" for at in range(ASVS)])
-    truth = site.copy()
-    truth[0] = 1
-    predicted = 0.8 * np.eye(3)[site] + 0.2 / 3
-    predicted[1] = [0.5, 0.4, 0.1]
-    given = TargetPredictions(
-        ids, truth, predicted, ("gut", "skin", "soil"), batch=np.where(site == 0, "b", "a")
-    )
-    return table, evaluate_target(Names("site", "run"), given, repeats=5)
-
-
-def test_samples_of_one_site_lie_together():
-    table, result = study()
-    around = surroundings(table, [result.predictions])
-    points = around.to_numpy()
-    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
-    site = np.arange(SAMPLES) % 3
-    same = (site[:, None] == site)[2:, 2:]
-    assert distances[2:, 2:][same].max() < distances[2:, 2:][~same].min()
-    drawn = sample_figures(result, around)
-    assert [figure.name for figure in drawn] == ["samples-by-truth", "samples-by-group"]
-    for figure in drawn:
-        assert figure.svg.count("data-tip=") == SAMPLES
-    assert 'data-tip="s0: skin"' in drawn[0].svg
-    assert 'data-tip="s0: b"' in drawn[1].svg
-    assert sample_figures(result, None) == []
-
-
-def test_ordination_keeps_the_distances_of_points_in_a_plane():
-    points = np.random.default_rng(0).normal(size=(30, 2)) * [3, 0.5]
-    truth = squareform(pdist(points))
-    places, shares = figures.pcoa(truth)
-    assert np.allclose(squareform(pdist(places)), truth)
-    spread = np.linalg.eigvalsh(np.cov(points.T))[::-1]
-    assert np.allclose(shares, spread / spread.sum())
-
-
-def test_ordination_of_equal_samples_and_of_distances_that_no_space_has():
-    places, shares = figures.pcoa(np.zeros((9, 9)))
-    assert not places.any()
-    assert not shares.any()
-    values = np.random.default_rng(1).uniform(0.1, 1, size=36)
-    places, shares = figures.pcoa(squareform(values))
-    assert np.isfinite(places).all()
-    assert 0 < shares[1] <= shares[0] < 1
-
-
-def test_fifths_of_values_that_are_nearly_identical_have_names_of_their_own():
-    names, colours = figures._fifths(1 + np.arange(1, 7) / 10_000)
-    assert len(set(names)) == len(colours) == len(set(colours.values())) == 5
-    _, colours = figures._fifths(np.arange(11.0))
-    assert [*colours] == [
-        "0.00 to below 2.00",
-        "2.00 to below 4.00",
-        "4.00 to below 6.00",
-        "6.00 to below 8.00",
-        "8.00 to 10.0",
-    ]
-
-
-def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
-    table, result = study()
-    monkeypatch.setattr(figures, "MOST_MAP_SAMPLES", 30)
-    around = surroundings(table, [result.predictions])
-    assert len(around) == 30
-    assert {row[0] for row in worst_table(result)[0].rows} <= set(around.index)
-    why = "30 of 90 samples are drawn: those predicted worst and a random part of the others."
-    assert why in sample_figures(result, around)[0].caption
-    assert surroundings(table, [result.predictions.at(np.arange(5))]) is None
