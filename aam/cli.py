@@ -14,6 +14,7 @@ import re
 import runpy
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
@@ -245,8 +246,8 @@ def _add(group: Any, option: Any) -> None:
 def _unexpected(
     unexpected: Sequence[str], words: Sequence[str], parser: argparse.ArgumentParser
 ) -> Iterator[str]:
-    """Yield a problem for each word that looks like an option, else for each further value of an
-    option that takes one, else for each word.
+    """Yield a problem for each word that looks like an option, else for each option that takes one
+    value and has more, else for each word.
     """
     from aam.options import unknown
 
@@ -255,25 +256,19 @@ def _unexpected(
     if flags:
         yield from (unknown("option", flag, [*options]) for flag in flags)
         return
-    rest, following = dict.fromkeys(unexpected), list[tuple[str, list[str]]]()
+    option, values_of = "", defaultdict[str, list[str]](list)
     for word in words:
         if word.startswith("--"):
-            name, mark, value = word.partition("=")
-            following.append((name, [value] if mark else []))
-        elif following:
-            following[-1][1].append(word)
-    for name, values in following:
-        others, is_target = values[1:], name == "--metadata-column"
-        takes_one = name in options and options[name].nargs is None
-        # Files may follow a value.
-        if takes_one and rest.keys() & set(others if is_target else others[:1]):
-            noun, remedy = "value", f"leave {' '.join(others)!r} out"
-            if is_target:
-                noun, remedy = "target", "run it once for each"
-            text = f"takes one {noun}, not {' '.join(values)!r}"
-            yield f"{name}: `{parser.prog}` {text}; {remedy}"
-            rest = {word: None for word in rest if word not in others}
-    yield from (unknown("word", word) for word in rest)
+            option, _, value = word.partition("=")
+            values_of[option] += [value] * bool(value)
+        else:
+            values_of[option].append(word)
+    for name, values in values_of.items():
+        further = [word for word in values if word in unexpected]
+        if further and name in options and options[name].nargs is None:
+            yield f"{name}: expected one value, found {' '.join(values)!r}"
+        else:
+            yield from (unknown("word", word) for word in further)
 
 
 # --- a run ---------------------------------------------------------------------------------------

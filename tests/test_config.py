@@ -235,8 +235,8 @@ BAD_WORDS = [
     ("--batch-size 0", "--batch-size is 0: Input should be greater than or equal to 1"),
     ("--epochs", "--epochs: expected one argument"),
     ("stray", "stray: unexpected"),
-    ("--lr 0.1 0.2", "--lr: `train` takes one value, not '0.1 0.2'; leave '0.2' out"),
-    ("--lr=0.1 0.2", "--lr: `train` takes one value, not '0.1 0.2'"),
+    ("--lr 0.1 0.2", "--lr: expected one value, found '0.1 0.2'"),
+    ("--lr=0.1 0.2", "--lr: expected one value, found '0.1 0.2'"),
     ("0.2 --lr 0.1", "0.2: unexpected"),
     ("--no-such-option 3", "unknown option '--no-such-option'; --help lists"),
     ("--embeding-dim 3", "unknown option '--embeding-dim'; did you mean '--embedding-dim'?"),
@@ -260,7 +260,7 @@ def test_an_audit_takes_one_target(files_first):
     files, targets = ["t.tsv", "m.tsv"], ["--metadata-column", "ph", "salt"]
     words = [*files, *targets] if files_first else [*targets, *files]
     message = refusal(parse, "aam audit", AuditConfig(), words)
-    assert "--metadata-column: `aam audit` takes one target, not 'ph salt" in message
+    assert "--metadata-column: expected one value, found 'ph salt" in message
     assert "unexpected" not in message
 
 
