@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +49,7 @@ from aam.io.ids import repeated
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import is_number
-from aam.options import Attention, configured, unknown
+from aam.options import Attention, configured
 from aam.predict.blend import MEMBERS
 from aam.predict.held_out import judged_columns
 from aam.predict.prediction import fit_intervals, predict_rows
@@ -62,25 +60,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
     from typing_extensions import Self
 
-Kind = TypeVar("Kind")
 
-
-def _naming_the_nearest(kind: type[Kind]) -> type[Kind]:
-    """The class, whose error about a wrong parameter names the nearest one."""
-    init, names = kind.__init__, [*inspect.signature(kind).parameters]
-
-    @functools.wraps(init)
-    def checked(self: Kind, **parameters: Any) -> None:
-        wrong = [unknown("option", name, names) for name in parameters if name not in names]
-        if wrong:
-            raise TypeError(f"{type(self).__name__}: {'; '.join(wrong)}")
-        init(self, **parameters)
-
-    kind.__init__ = checked  # type: ignore[method-assign, assignment]
-    return kind
-
-
-@_naming_the_nearest
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Parameters:
     """Parameters of an estimator: the options of `aam train`, except for those of its folder.

@@ -8,7 +8,6 @@ import inspect
 import json
 import logging
 import pickle
-import re
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -525,12 +524,6 @@ def test_the_signature_names_types_and_defaults_of_the_options(kind):
         name: value for name, value in options.items() if name not in left_out
     }
     assert not [name for name, each in parameters.items() if each.annotation in (Any, "Any")]
-
-
-def test_a_wrong_parameter_gets_the_nearest():
-    message = "AmpliconRegressor: unknown option 'rarefydepth'; did you mean 'rarefy_depth'?"
-    with pytest.raises(TypeError, match=re.escape(message)):
-        aam.AmpliconRegressor(rarefydepth=1, seed=0)
 
 
 def test_fitting_twice_pickling_and_cloning_give_the_same(kind, reads):
