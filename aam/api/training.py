@@ -24,7 +24,7 @@ from aam.data.inputs import (
 )
 from aam.data.splits import Split, Subset, classes_not_learned, make_splits, split_columns
 from aam.data.study import MetadataColumns, Study
-from aam.data.targets import Covariates, Targets, classes_of_few_groups, fit_labels, sorted_labels
+from aam.data.targets import Covariates, Targets, classes_of_few_groups, fit_labels
 from aam.device.distributed import SINGLE, World, launch, process_count
 from aam.device.environment import is_launcher
 from aam.device.platform import Facts, prepare_device
@@ -218,21 +218,14 @@ def _guesses(study: Study, targets: Targets, ids: Sequence[str]) -> dict[str, An
 
 
 def _unjudged(folds: Training) -> str:
-    """Why no sample is held out, and the option that holds some out; empty text if one is."""
+    """That no sample is held out, and the option that holds some out; empty text if one is."""
     if any(split.held_out for split in folds.splits):
         return ""
     data, ids = folds.config.data, folds.study.table.sample_ids
     groups = _groups(data, not_none(folds.study.metadata), ids)
     unit = f"groups of {data.group_column}" if data.group_column else "samples"
-    reason = f"{groups} {unit} are too many for folds, and too few for a test subset, by default"
-    if data.split is not None:
-        reason = f"{data.split} holds no sample out"
-    elif data.test_size is not None:
-        reason = f"--test-size is {data.test_size:g}"
-    elif groups < LEAST_GROUPS_FOR_FOLDS:
-        reason = f"{groups} {unit} are fewer than the {LEAST_GROUPS_FOR_FOLDS} of folds by default"
     remedy = f"; --cv {min(groups, DEFAULT_FOLDS)} tests each sample once" if groups > 1 else ""
-    return f"No held-out evaluation: {reason}{remedy}"
+    return f"No held-out evaluation: no sample of {groups} {unit} is held out{remedy}"
 
 
 def split_of_all(folds: Training) -> Split:
@@ -298,7 +291,6 @@ def load_folds(
     if with_property(members, "needs_sequences"):
         study.require_sequences()
     study, splits = _learnable_splits(study, config.data, config.runtime.seed)
-    config = with_kept_weights(config, study)
     strong = has_strong_baselines(study, len(targets), len(splits))
     strong &= not in_memory and any(split.held_out for split in splits)
     decisions: Facts = {}
@@ -361,21 +353,6 @@ def _learnable_splits(study: Study, data: DataConfig, seed: int) -> tuple[Study,
         study = study.without_classes(left_out)
         splits = make_splits(study, data, seed)
     return study, splits
-
-
-def with_kept_weights(config: FineTuneConfig, study: Study) -> FineTuneConfig:
-    """The options without the ``--class-weights`` of classes that are left out."""
-    weights, left_out = config.targets.class_weights, study.left_out
-    if len(weights) < 2 or len(study.classes) != 1 or not left_out:
-        return config
-    ((name, class_of),) = study.classes.items()
-    labels = {label for label in class_of.values() if label is not None}
-    every = sorted_labels(not_none(study.metadata), name, [*labels, *left_out[name]])
-    if len(every) != len(weights):
-        return config
-    pairs = zip(every, weights, strict=True)
-    kept = tuple(weight for label, weight in pairs if label in labels)
-    return replace(config, targets=replace(config.targets, class_weights=kept))
 
 
 # --- targets -------------------------------------------------------------------------------------
