@@ -100,7 +100,7 @@ def test_a_cross_validation_says_how_far_it_is(
     assert "members: presence (linear model of presence)" in printed
     page = (tmp_path / "cv" / "report.html").read_text()
     assert "fold 1 (2 of 2)" in page
-    assert "&#34;cv&#34;" in page
+    assert '<span class="option">--cv</span> 2' in page
     # A small study has strong baselines whoever chose the folds.
     baselines = json.loads((tmp_path / "cv" / "metrics.json").read_text())["targets"]["ph"][
         "baselines"
