@@ -261,12 +261,16 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     out = Path(sys.argv[1])
-    with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
-        for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
-            if case in (*FAULTS, "wish", "hang"):
-                run_with(case, everyone, out / case)
-            elif len(sys.argv) > 3:
-                run_on(case, everyone, Path(sys.argv[3]) / case, out / case)
-            else:
-                run(case, everyone, out / case)
+    try:
+        with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
+            for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
+                if case in (*FAULTS, "wish", "hang"):
+                    run_with(case, everyone, out / case)
+                elif len(sys.argv) > 3:
+                    run_on(case, everyone, Path(sys.argv[3]) / case, out / case)
+                else:
+                    run(case, everyone, out / case)
+    except Exception:
+        end_rank(1)  # as the command line does
+        raise
     end_rank(0)
