@@ -219,7 +219,7 @@ def warn_of_regions(table: AmpliconTable) -> None:
     if (is_other := (sizes[part] >= LEAST_OF_REGION) & (part != sizes.argmax())).any():
         log.warning(
             "warning: %d of %d samples, such as %r, share no feature with the others: are they of "
-            "another region, strand or length? A model tells them apart by their primers alone; "
-            "train on one region, or name the column of the studies with --study-column",
+            "another region, strand or length? Then a model tells them apart by their primers "
+            "alone: train on one region, or name the column of the studies with --study-column",
             *(is_other.sum(), len(table), table.sample_ids[int(is_other.argmax())]),
         )

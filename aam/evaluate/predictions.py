@@ -232,8 +232,9 @@ def _cells(path: Path) -> pd.DataFrame:
         raise InputError(problem(path, f"has the columns {shown(names)}", WRITTEN, REMEDY))
     if cells.empty:
         raise InputError(problem(path, "has no samples", WRITTEN, REMEDY))
-    counts = Counter([*names, *cells[0]])
-    if wrong := [name for name, count in counts.items() if count > 1 or not name]:
+    # A sample may have the name of a column.
+    counts = [*Counter(names).items(), *Counter(cells[0]).items()]
+    if wrong := [name for name, count in counts if count > 1 or not name]:
         raise InputError(problem(path, f"{shown(wrong)} twice or empty", WRITTEN, REMEDY))
     return cells.set_axis(names, axis=1).set_index("sample-id")
 
@@ -275,6 +276,10 @@ def read_predictions(path: Path) -> PredictionTable:
     faults["column 'fold': no value, though other samples have one"] = (
         is_predicted & ~has_fold & (subset == "test") & has_fold.any()
     )
+    for spec in specs:
+        if (limits := table.limits(spec.name)) is not None:
+            fault = f"column {spec.name!r}: a lower limit above the upper one"
+            faults[fault] = pd.Series(limits[:, 0] > limits[:, 1], frame.index)
     for spec in (spec for spec in specs if spec.labels):
         shares = frame[_columns(spec)]
         outside = ((shares < -SHARE_ROUNDING) | (shares > 1 + SHARE_ROUNDING)).any(axis=1)

@@ -101,6 +101,7 @@ def test_every_subset_that_aam_writes_is_read(tmp_path):
         (PH.replace("subset", "side") + "a\t7\t\ttest\t\n", "'side', 'note', expected"),
         (PH + "a\t7\nb\t7\t\ttest\t\n", "column 'subset': none of train"),
         (PH + "a\t7\t\ttest\t\t\n", "Expected 5 fields in line 2, saw 6"),
+        (f"sample-id\tph\tph.low\tph.high{END}a\t7\t8\t6\t\ttest\t\n", "a lower limit above"),
         (PH, "has no samples, expected"),
         (PH + "\t7\t\ttest\t\n", "'' twice or empty"),
         (PH + "a\t7\t\ttest\t\n" * 2, "'a' twice or empty"),
@@ -142,3 +143,9 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "latin.tsv").write_bytes("sample-id\tage\nü\t1\n".encode("latin-1"))
     for path in (tmp_path / "latin.tsv", tmp_path / "nowhere.tsv", tmp_path):
         assert str(path) in refusal(read_predictions, path)
+
+
+def test_samples_may_have_the_names_of_columns(tmp_path):
+    path = tmp_path / "predictions.tsv"
+    path.write_text(PH + "ph\t7\t\ttest\t\nnote\t6\t\ttest\t\n")
+    assert read_predictions(path).sample_ids == ("ph", "note")
