@@ -48,7 +48,7 @@ from aam.files.atomic import check_writable
 from aam.io.ids import repeated
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
-from aam.io.text import is_number
+from aam.io.text import LARGEST_NUMBER, is_number
 from aam.options import Attention, configured
 from aam.predict.blend import MEMBERS
 from aam.predict.held_out import judged_columns
@@ -496,7 +496,8 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
         for value in values:
             if not is_missing_value(value) and not is_number(str(value)):
                 remedy = "correct it, or use AmpliconClassifier"
-                raise InputError(f"y: {str(value)[:60]!r} is not a finite number; {remedy}")
+                kind = f"no number of at most {LARGEST_NUMBER:g}"
+                raise InputError(f"y: {str(value)[:60]!r} is {kind}; {remedy}")
         return numbers_of(values)
 
     def predict(

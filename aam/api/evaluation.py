@@ -131,10 +131,7 @@ def _with_seen_groups(
 
 def _about_subsets(frame: pd.DataFrame, column: str | None) -> list[str]:
     """Sentences about samples that took part in training, with their number."""
-    holds_out = (
-        "--test-size or --cv of aam train holds samples out, and --split RUN/split.tsv leaves only "
-        "those"
-    )
+    holds_out = "a run that holds samples out has their predictions in RUN/predictions.tsv"
     sentences = {
         "train": f"were seen in training, so these are not held-out metrics: {holds_out}",
         "seen-group": f"are of values of {column} that training has seen: the metrics are too good "

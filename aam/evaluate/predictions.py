@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -224,14 +225,16 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
 
 def _cells(path: Path) -> pd.DataFrame:
     """The cells of a file as text, by sample id."""
-    text = io.StringIO(read_text(path), newline="")
-    with reworded((ValueError,), f"{path}: expected {WRITTEN}"):
-        rows = pd.read_csv(text, sep="\t", header=None, dtype=object, keep_default_na=False)
-    names, cells = [*rows.iloc[0]], rows.iloc[1:]
-    if names[0] != "sample-id" or tuple(names[-3:]) != TEXT_COLUMNS or len(names) < 5:
+    lines = csv.reader(io.StringIO(read_text(path), newline=""), dialect="excel-tab", strict=True)
+    with reworded((csv.Error,), f"{path}: expected {WRITTEN}"):
+        names, *rows = [row for row in lines if row] or [[]]
+    if names[:1] != ["sample-id"] or tuple(names[-3:]) != TEXT_COLUMNS or len(names) < 5:
         raise InputError(problem(path, f"has the columns {shown(names)}", WRITTEN, REMEDY))
-    if cells.empty:
-        raise InputError(problem(path, "has no samples", WRITTEN, REMEDY))
+    odd = sum(len(row) != len(names) for row in rows)
+    if odd or not rows:
+        fault = f"{odd} of {len(rows)} rows have not {len(names)} cells; is the file cut off?"
+        raise InputError(problem(path, fault, WRITTEN, REMEDY))
+    cells = pd.DataFrame(rows, columns=range(len(names)), dtype=object)
     # A sample may have the name of a column.
     counts = [*Counter(names).items(), *Counter(cells[0]).items()]
     if wrong := [name for name, count in counts if count > 1 or not name]:
@@ -283,9 +286,9 @@ def read_predictions(path: Path) -> PredictionTable:
     for spec in (spec for spec in specs if spec.labels):
         shares = frame[_columns(spec)]
         outside = ((shares < -SHARE_ROUNDING) | (shares > 1 + SHARE_ROUNDING)).any(axis=1)
-        no_sum = (shares.sum(axis=1, skipna=False) - 1).abs() > SHARE_ROUNDING
+        is_sum = (shares.sum(axis=1, skipna=False) - 1).abs() <= SHARE_ROUNDING
         fault = f"column {spec.name!r}: probabilities that are no numbers from 0 to 1 with a sum of"
-        faults[f"{fault} 1"] = shares.notna().all(axis=1) & (outside | no_sum)
+        faults[f"{fault} 1"] = shares.notna().any(axis=1) & (outside | ~is_sum)
     listed = dict[str, bool]()
     for fault, rows in faults.items():
         text = f"{fault}, in {rows.sum()} of {len(rows)} samples ({shown(rows.index[rows], 3)})"

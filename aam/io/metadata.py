@@ -24,6 +24,7 @@ from aam.io.missing import is_missing, is_no_class
 from aam.io.text import (
     DIRECTIVE,
     IS_ID_NAME,
+    LARGEST_NUMBER,
     MOST_LINES,
     Faults,
     TextTable,
@@ -185,7 +186,8 @@ class Metadata:
         if len(text):
             cells = [(short(label), sample) for sample, label in text[:5].items()]
             listed = ", ".join(f"{cell!r} (sample {sample!r})" for cell, sample in cells)
-            number = f"{len(text)} of {len(column)} values that are not finite numbers"
+            number = f"{len(text)} of {len(column)} values that are no numbers of at most "
+            number += f"{LARGEST_NUMBER:g}"
             remedy = "correct them, or name those that mean missing by --missing-values"
             fault = f"column {name!r} has {number}: {listed}"
             raise InputError(problem(self.source, fault, remedy=remedy))

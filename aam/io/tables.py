@@ -43,6 +43,7 @@ MATRIX = {"data": "iuf", "indices": "iu", "indptr": "iu"}
 CREATED = datetime(1970, 1, 1)
 
 # What is raised by JSON that is no table.
+JSON_PARTS = ("rows", "columns", "shape", "matrix_type", "data")
 BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 CsrCounts: TypeAlias = csr_array | csr_matrix
@@ -266,7 +267,11 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
         if not line.strip():
             continue
         if len(cells) != len(header):
-            faults.add(f"expected {len(header)} cells, as in the header", number, f"{len(cells)}")
+            faults.add(
+                f"expected {len(header)} cells, as in the header; is the file cut off?",
+                number,
+                f"{len(cells)}",
+            )
             continue
         row = np.array(cells[1 : len(names) + 1], object)
         counts = pd.to_numeric(row, errors="coerce").astype(np.float64)
@@ -341,6 +346,8 @@ def read_json(blob: bytes, where: str) -> AmpliconTable:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
     with reworded(BAD_JSON, f"{where}: not a readable BIOM 1.0 table"):
         document = json.loads(decoded(blob, where))
+        if absent := [name for name in JSON_PARTS if name not in document]:
+            raise ValueError(f"without {', '.join(absent)}; is the file cut off?")
         features, samples = (
             ["" if entry["id"] is None else str(entry["id"]) for entry in document[axis]]
             for axis in ("rows", "columns")

@@ -205,7 +205,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         "without sequences of ASVs": (fit, frame.to_numpy(), ph),
         "y has the shape (60, 2), expected (60,): a value": (fit, frame, metadata[["ph", "null"]]),
         "y has 3 values, and the table has 60 samples": (fit, frame, [1, 2, 3]),
-        "y: 'soil' is not a finite number; correct it, or use": (fit, frame, ["soil"] * 60),
+        "y: 'soil' is no number of at most 1e+20; correct it, or use": (fit, frame, ["soil"] * 60),
         f"y is NoneType, {explained}": (fit, frame, None),
         f"y is int, {explained}": (fit, frame, 3),
         f"y is dict, {explained}": (fit, frame, dict.fromkeys(frame.index, 1.0)),

@@ -111,12 +111,15 @@ def test_numbers_are_read_by_one_rule_in_all_samples_at_once(files, caplog):
     columns = MetadataColumns(["age"], ["site"], ["age"], numeric=["site"])
     config = DataConfig(**files, rarefy_depth=2)
     age, site = refusal(load_study, config, 150, columns, training=["a"]).splitlines()
-    assert "column 'age' has 1 of 5 values that are not finite numbers: 'old' (sample 'b')" in age
+    assert (
+        "column 'age' has 1 of 5 values that are no numbers of at most 1e+20: 'old' (sample 'b')"
+        in age
+    )
     assert "--missing-values" in age
     assert "'site' has 3 of 5 values" in site
     files["metadata"].write_text("sample-id\tage\na\t90\nb\t5%\nc\t>90\nd\t20\ne\t30\nf\t40\n")
     message = refusal(load, files, "age", targets=("age",))
-    assert "2 of 5 values that are not finite numbers: '>90' (sample 'c'), '5%'" in message
+    assert "2 of 5 values that are no numbers of at most 1e+20: '>90' (sample 'c'), '5%'" in message
     assert "class" not in caplog.text
 
 

@@ -76,7 +76,7 @@ UNREADABLE = "not a readable BIOM 1.0 table"
         (b'{"rows": ' + b"[" * 100_000, "recursion"),
         (b'{"rows": [}', "not a readable BIOM 1.0 table (Expecting"),
         (b'{"rows": "\xe9"}', "not UTF-8"),
-        (b"{}", f"{UNREADABLE} ('rows')"),
+        (b"{}", f"{UNREADABLE} (without rows, columns, shape, matrix_type, data;"),
         (b'{"rows": [' + b"9" * 10_000 + b"]}", "not a readable BIOM 1.0 table"),
         # Its size is seen before it is decoded.
         (b"{" + b"\xe9" * (64 << 20), "use biom convert --to-hdf5"),

@@ -75,7 +75,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (R_OBJECTS[1], ["an object of R"]),
         (
             '{"rows": [], "columns": [], "shape": [0, 0]}',
-            ["not a readable BIOM 1.0 table ('data')"],
+            ["not a readable BIOM 1.0 table (without ", "data; is the file cut off?)"],
         ),
         ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", ["2 (sample 's1' has 'x'), 2 (sample 's2' has 'y')"]),
         ("#OTU ID\ts1\ts2\t\nO1\t1\t2\t7\n", ["1 sample ids are empty, the first is sample 3"]),
