@@ -225,7 +225,7 @@ def _unjudged(folds: Training) -> str:
     groups = _groups(data, not_none(folds.study.metadata), ids)
     unit = f"groups of {data.group_column}" if data.group_column else "samples"
     remedy = f"; --cv {min(groups, DEFAULT_FOLDS)} tests each sample once" if groups > 1 else ""
-    return f"No held-out evaluation: no sample of {groups} {unit} is held out{remedy}"
+    return f"No held-out evaluation of {groups} {unit}{remedy}"
 
 
 def split_of_all(folds: Training) -> Split:

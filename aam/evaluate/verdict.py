@@ -207,7 +207,8 @@ def _absent_classes(complete: TargetPredictions) -> list[str]:
     if len(labels) > 2 or has_both.all():
         return []
     folds = f"{has_both.sum()} of {len(has_both)} folds have both classes"
-    return [f"{folds}: the AUROC is the mean over these."]
+    result = "the AUROC is the mean over these" if has_both.any() else "there is no AUROC"
+    return [f"{folds}: {result}."]
 
 
 def _frequent_class(complete: TargetPredictions) -> list[str]:
@@ -321,5 +322,5 @@ def _new_batches(complete: TargetPredictions, name: str) -> str:
         return f"Every {name} was held out whole: the metrics are those for a {name} never seen."
     return (
         f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never "
-        f"seen; --cv {name} would test it."
+        f"seen; --cv {name} holds each out whole."
     )

@@ -244,7 +244,8 @@ def test_a_run_without_an_evaluation_says_so_last_and_first(tmp_path, capfd, hos
     words += f"--group-column host --rarefy-depth 500 --members presence {more}"
     assert main([*words.split(), "--output-dir", str(tmp_path / "run")]) == 0
     last = capfd.readouterr().err.strip().splitlines()[-1]
-    reason = f"no sample of {hosts} groups of host is held out"
-    assert last == f"No held-out evaluation: {reason}; --cv 5 tests each sample once"
+    assert (
+        last == f"No held-out evaluation of {hosts} groups of host; --cv 5 tests each sample once"
+    )
     page = re.sub("<[^>]*>", "", (tmp_path / "run/report.html").read_text())
     assert f"{last}." in html.unescape(page)

@@ -202,7 +202,7 @@ def test_without_two_classes_in_a_fold_there_is_no_auroc_and_no_word_of_few_grou
     mixed = [f for f in range(20) if len(np.unique(given.truth[fold == f])) > 1]
     alone = replace(given, fold=fold, groups=fold).at(~np.isin(fold, mixed))
     text = said(alone, majority(alone), Baseline(DEPTH_ALONE, alone.predicted))
-    start = f"0 of {20 - len(mixed)} folds have both classes: the AUROC is the mean over these."
+    start = f"0 of {20 - len(mixed)} folds have both classes: there is no AUROC."
     assert text[0] == start
     assert not any("too few" in one or "not tested" in one or "does better" in one for one in text)
     some = said(replace(given, fold=fold), majority(given))
