@@ -29,7 +29,6 @@ from aam.report.figures import learning_curve_figure, target_figures
 from aam.report.methods import described, dome_table, references
 from aam.report.provenance import provenance
 from aam.report.record import Record, judged_samples, record_of, tiles
-from aam.report.residuals import errors_in_words
 from aam.report.tables import target_tables
 
 # Longer tables are folded up.
@@ -201,7 +200,6 @@ def _target(results: ReportData, result: Evaluation, record: Record) -> dict[str
         "confounded": [] if audit is None else warnings_of(audit),
         "samples": judged_samples(record),
         "tiles": tiles(record),
-        "errors": errors_in_words(result, record["unit"]),
         "cautions": record["verdict"][1:],
         "figures": as_data(results.figures_of_target[name]),
         "tables": as_data(target_tables(result, results.dropped.get(name, {}), audit)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from aam.evaluate.conformal import CONFORMAL_LEVEL, conformal_coverage
+from aam.evaluate.conformal import conformal_coverage
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import (
     LEAST_GROUPS,
@@ -33,36 +33,15 @@ REPEATS = 400
 # Parts of the range with equal numbers of samples.
 PARTS = 5
 
-# A part stands out if its mean error exceeds this share of the mean absolute error, with an
-# interval that excludes 0; at most so many sentences.
-LEAST_CONTRAST, MOST_SENTENCES = 0.5, 4
-
-# The least number of samples in which an error or a probability is judged, and the least
-# difference of a probability from the share that is right.
-LEAST_PART_SAMPLES, LEAST_PART_DIFFERENCE = 10, 0.1
-
 # Groups of a table: those with the largest errors.
 MOST_GROUPS = 15
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some samples, `name` in a table and `place` in a sentence."""
+class Part(NamedTuple):
+    """Some samples, and their name."""
 
     name: str
-    place: str
     predictions: TargetPredictions
-
-    @property
-    def bias(self) -> Interval:
-        """The mean error of numbers, with limits over groups."""
-        return _mean_error(self.predictions)
-
-    @property
-    def coverage(self) -> Interval:
-        """The share of conformal intervals that hold the truth, with limits over groups."""
-        metrics = conformal_coverage(self.predictions, 0, REPEATS)
-        return metrics.get("coverage", Interval(math.nan))
 
 
 def _mean_error(part: TargetPredictions) -> Interval:
@@ -99,7 +78,7 @@ def calibration(complete: TargetPredictions) -> pd.DataFrame:
     return frame.assign(samples=np.unique(tenth, return_counts=True)[1])
 
 
-def parts_of_range(complete: TargetPredictions, unit: str = "") -> Iterator[Part]:
+def parts_of_range(complete: TargetPredictions) -> Iterator[Part]:
     """Parts of the range of a number with about as many samples each; none of few values."""
     edges = np.unique(np.quantile(complete.truth, np.linspace(0, 1, PARTS + 1)))
     if len(edges) < 3:
@@ -117,15 +96,14 @@ def parts_of_range(complete: TargetPredictions, unit: str = "") -> Iterator[Part
         low, high = texts[at : at + 2]
         words = f"from {low} to below {high}"
         words = f"below {high}" if at == 0 else f"from {low} to {high}" if at == last else words
-        yield Part(words, f"{words}{unit}", complete.at(place == at))
+        yield Part(words, complete.at(place == at))
 
 
 def parts_by(complete: TargetPredictions, name: str, values: Array | None) -> Iterator[Part]:
     """The samples of each value of a column, of those that have one."""
     for level in [] if values is None else sorted_levels(values):
         if str(level):
-            title = f"{name} {level}"
-            yield Part(title, f"in {title}", complete.at(values == level))
+            yield Part(f"{name} {level}", complete.at(values == level))
 
 
 def _error_frame(parts: Sequence[Part]) -> pd.DataFrame:
@@ -137,8 +115,12 @@ def _error_frame(parts: Sequence[Part]) -> pd.DataFrame:
         if samples.labels:
             errors: dict[str, object] = {"accuracy": share_right(samples)}
         else:
-            errors = {"prediction minus truth": part.bias}
-            errors |= {"absolute error": float(samples.errors.mean()), "coverage": part.coverage}
+            covered = conformal_coverage(samples, 0, REPEATS)
+            errors = {
+                "prediction minus truth": _mean_error(samples),
+                "absolute error": float(samples.errors.mean()),
+                "coverage": covered.get("coverage", Interval(math.nan)),
+            }
         rows.append({"": part.name, **errors, **size})
     return pd.DataFrame(rows)
 
@@ -160,7 +142,7 @@ def error_tables(result: Evaluation) -> list[Table]:
     if has_groups and 1 < complete.group_count < len(complete.truth):
         mean = pd.Series(complete.errors).groupby(complete.groups).mean()
         worst = mean.sort_values(ascending=False, kind="stable").index[:MOST_GROUPS]
-        groups = [Part(str(x), "", complete.at(complete.groups == x)) for x in worst]
+        groups = [Part(str(x), complete.at(complete.groups == x)) for x in worst]
         title = f"The {len(groups)} values of {names.group} with the largest errors"
         tables.append(Table(title, _error_frame(groups).drop(columns="groups"), "groups"))
     return tables
@@ -181,7 +163,7 @@ def residual_figure(result: Evaluation) -> list[Figure]:
     rows = [{"x": x, "y": y, "tip": f"{name}: {number(y)}"} for name, x, y in samples]
     means = list[dict[str, object]]()
     for part in parts:
-        bias, at = part.bias, float(part.predictions.truth.mean())
+        bias, at = _mean_error(part.predictions), float(part.predictions.truth.mean())
         tip = f"{part.name}: {with_limits(bias)}"
         means.append({"x": at, "y": bias.value, "low": bias.low, "high": bias.high, "tip": tip})
     axes = charts.x_axis(f"true {names.target}"), charts.y_axis("prediction minus truth")
@@ -203,41 +185,3 @@ def residual_figure(result: Evaluation) -> list[Figure]:
             caption,
         )
     ]
-
-
-# --- sentences -----------------------------------------------------------------------------------
-
-
-def _sentences(part: Part, mean_error: float, unit: str) -> Iterator[str]:
-    """What stands out in a part of the samples of a number."""
-    if len(part.predictions.truth) < LEAST_PART_SAMPLES:
-        return
-    bias, coverage = part.bias, part.coverage
-    excludes_zero = bias.low > 0 or bias.high < 0
-    if excludes_zero and abs(bias.value) >= LEAST_CONTRAST * mean_error:
-        side = "high" if bias.value > 0 else "low"
-        yield f"Too {side} {part.place}, by {number(abs(bias.value))}{unit}."
-    if coverage.high < CONFORMAL_LEVEL:
-        share = f"{100 * CONFORMAL_LEVEL:.0f} % intervals {part.place} hold {with_limits(coverage)}"
-        yield f"The {share} of the true values."
-
-
-def errors_in_words(result: Evaluation, unit: str = "") -> list[str]:
-    """Sentences about what stands out: error and coverage of parts of the samples, and of classes
-    probabilities that are too high.
-    """
-    complete, names = result.complete, result.names
-    if not len(complete.truth):
-        return []
-    if complete.labels:
-        return [
-            f"Probabilities of about {number(row.confidence)} are right in {with_limits(row.right)}"
-            " of the samples."
-            for row in calibration(complete).itertuples()
-            if row.right.high < row.confidence - LEAST_PART_DIFFERENCE
-            and row.samples >= LEAST_PART_SAMPLES
-        ][:MOST_SENTENCES]
-    mean_error = float(complete.errors.mean())
-    parts = [*parts_by(complete, names.batch, complete.batch), *parts_of_range(complete, unit)]
-    sentences = [text for part in parts for text in _sentences(part, mean_error, unit)]
-    return sentences[:MOST_SENTENCES]
