@@ -14,7 +14,6 @@ import re
 import runpy
 import sys
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
@@ -171,7 +170,7 @@ def parse(
     InputError
         Names every unknown option with the nearest one, and all that is wrong with options.
     """
-    from aam.options import overlaid, read_config
+    from aam.options import overlaid, read_config, unknown
 
     parser = _parser(command, default)
     # --batch_size is --batch-size.
@@ -181,7 +180,11 @@ def parse(
     if (path := values.pop("config", None)) is not None:
         default = read_config(path, default)
     config, problems = overlaid(default, values, "")
-    if problems := [*problems, *_unexpected(unexpected, words, parser), *judge(config)]:
+    flags = [word.partition("=")[0] for word in unexpected if word.startswith("--")]
+    problems += [unknown("option", flag, parser._option_string_actions) for flag in flags]
+    # The values of an unknown option are no words of their own.
+    problems += [unknown("word", word) for word in unexpected if not flags]
+    if problems := [*problems, *judge(config)]:
         raise InputError(*problems)
     return config
 
@@ -243,34 +246,6 @@ def _add(group: Any, option: Any) -> None:
     group.add_argument(option.name, nargs=nargs, metavar=name, **properties)
 
 
-def _unexpected(
-    unexpected: Sequence[str], words: Sequence[str], parser: argparse.ArgumentParser
-) -> Iterator[str]:
-    """Yield a problem for each word that looks like an option, else for each option that takes one
-    value and has more, else for each word.
-    """
-    from aam.options import unknown
-
-    options = parser._option_string_actions
-    flags = [word.partition("=")[0] for word in unexpected if word.startswith("--")]
-    if flags:
-        yield from (unknown("option", flag, [*options]) for flag in flags)
-        return
-    option, values_of = "", defaultdict[str, list[str]](list)
-    for word in words:
-        if word.startswith("--"):
-            option, _, value = word.partition("=")
-            values_of[option] += [value] * bool(value)
-        else:
-            values_of[option].append(word)
-    for name, values in values_of.items():
-        further = [word for word in values if word in unexpected]
-        if further and name in options and options[name].nargs is None:
-            yield f"{name}: expected one value, found {' '.join(values)!r}"
-        else:
-            yield from (unknown("word", word) for word in further)
-
-
 # --- a run ---------------------------------------------------------------------------------------
 
 # What a file system answers if another output must be chosen: bad input. A full or faulty disk is
@@ -323,7 +298,10 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
         # Before a run handles signals itself, and after, a warning ends it with the status that
         # calls it again.
         signals = Signals() if name in program.resumable else contextlib.nullcontext()
-        with signals, _warnings_as_lines(log):
+        with signals, warnings.catch_warnings():
+            warnings.simplefilter("always", UnlikeTrainingWarning)
+            # As lines above a progress bar.
+            warnings.showwarning = lambda message, *_, **__: log.warning("warning: %s", message)
             status = _run(name, words, program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         expected = isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError))
@@ -339,23 +317,6 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 
             end_rank(status)
     return status
-
-
-@contextlib.contextmanager
-def _warnings_as_lines(log: logging.Logger) -> Iterator[None]:
-    """Write warnings about samples unlike training as lines of the log."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UnlikeTrainingWarning)
-        show_before = warnings.showwarning
-
-        def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-            if issubclass(category, UnlikeTrainingWarning):
-                log.warning("warning: %s", message)
-            else:
-                show_before(message, category, *place, **more)
-
-        warnings.showwarning = show
-        yield
 
 
 def _run(name: str, words: Sequence[str], program: Program) -> int:

@@ -13,7 +13,7 @@ import sys
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -23,7 +23,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import to_jsonable_python
 
-from aam.errors import InputError, Problems, reworded, shown
+from aam.errors import InputError, Problems, reworded
+from aam.files.atomic import read_bytes
 from aam.files.output_folder import check_output_file
 
 if sys.version_info >= (3, 11):
@@ -416,8 +417,6 @@ def overlaid(default: Config, values: Mapping[str, Any], where: str) -> tuple[Co
             expected = ": " + " or ".join(dict.fromkeys(each["msg"] for each in found))
             if BOUNDS.issuperset(each["type"] for each in found):
                 expected = f", expected {entry.range}"
-            elif near := _near_choices(found, entry.choices):
-                expected += f"; did you mean {shown(near)}?"
             name = f"{place}: {key!r} is {value!r}" if where else f"{entry.name} is {value}"
             problems.append(name + expected)
     top: dict[str, Any] = changed.pop("", {})
@@ -441,17 +440,6 @@ def _number_text(value: Any) -> Any:
         return value
     number: Any = value  # NumPy's integers have no __trunc__, which `Real` promises.
     return str(int(number) if float(number).is_integer() else float(number))
-
-
-def _near_choices(errors: Iterable[Any], choices: Sequence[str]) -> list[str]:
-    """The choices that are probably meant by words that are none."""
-    near = list[str]()
-    for error in errors:
-        if error["type"] == "literal_error" and isinstance(error["input"], str):
-            word = error["input"].lower().replace("_", "-")
-            word = _removed()["values"].get(word, word)
-            near += difflib.get_close_matches(word, choices, n=1)
-    return near
 
 
 def _entries(default: Any, values: Mapping[str, Any]) -> Iterator[tuple[str | None, str, Any]]:
@@ -479,7 +467,7 @@ def unknown(
     if replacement := _removed()[f"{kind}s"].get(name_before):
         return f"{name} was removed: {replacement}"
     if kind == "word":
-        return f"{name}: unexpected; --help lists the options"
+        return f"{name}: unexpected; --help lists the options, and which take several values"
     near = difflib.get_close_matches(name, known, n=1)
     helps = kind == "command" or name.startswith("--")
     hint = f"; --help lists the {kind}s" if helps else ""
@@ -514,13 +502,7 @@ def read_config(path: Path, default: Config) -> Config:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     """Options of a TOML file, or of the ``config`` of a run.json; `InputError` for other files."""
-    remedy = "; --config takes TOML or run.json"
-    with reworded((OSError,), f"{path}: cannot be read", remedy), path.open("rb") as file:
-        content = file.read(MAX_CONFIG_BYTES + 1)
-    if len(content) > MAX_CONFIG_BYTES:
-        raise InputError(
-            f"{path}: larger than {MAX_CONFIG_BYTES >> 20} MiB, expected a configuration"
-        )
+    content = read_bytes(path, MAX_CONFIG_BYTES, remedy="; --config takes TOML or run.json")
     with reworded((ValueError, RecursionError), f"{path}: not valid TOML or JSON"):
         text = content.decode("utf-8-sig")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -15,7 +15,6 @@ import pytest
 from aam.cli import COMMANDS, main, parse
 from aam.config import (
     RESERVED,
-    AuditConfig,
     DataConfig,
     ExportConfig,
     FineTuneConfig,
@@ -151,7 +150,7 @@ def test_every_problem_of_a_file_is_told(tmp_path):
         ("a.json", b'{"config": 3}', "holds int, expected sections"),
         ("a.json", b'{"cv": {"\\ud800": 1}}', "'cv' is .*: Invalid JSON"),
         ("a.json", b'{"cv": %s}' % (b"[" * 500 + b"]" * 500), "'cv' is .*: Invalid JSON"),
-        ("a.toml", b"#" * (5 << 20), "larger than 4 MiB, expected a configuration$"),
+        ("a.toml", b"#" * (5 << 20), "at most 4194304 are read; --config takes TOML or run.json$"),
     ],
 )
 def test_what_is_no_configuration(tmp_path, name, content, message):
@@ -159,8 +158,8 @@ def test_what_is_no_configuration(tmp_path, name, content, message):
     said = refusal(read_config, tmp_path / name, FineTuneConfig())
     assert re.search(message, said)
     assert said.count(str(tmp_path / name)) == 1
-    for path in (tmp_path, tmp_path / "nowhere.toml"):
-        assert "cannot be read" in refusal(read_config, path, FineTuneConfig())
+    assert "cannot be read" in refusal(read_config, tmp_path, FineTuneConfig())
+    assert "no such file" in refusal(read_config, tmp_path / "nowhere.toml", FineTuneConfig())
 
 
 def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path):
@@ -235,9 +234,7 @@ BAD_WORDS = [
     ("--batch-size 0", "--batch-size is 0: Input should be greater than or equal to 1"),
     ("--epochs", "--epochs: expected one argument"),
     ("stray", "stray: unexpected"),
-    ("--lr 0.1 0.2", "--lr: expected one value, found '0.1 0.2'"),
-    ("--lr=0.1 0.2", "--lr: expected one value, found '0.1 0.2'"),
-    ("0.2 --lr 0.1", "0.2: unexpected"),
+    ("--lr 0.1 0.2", "0.2: unexpected; --help lists the options, and which take several values"),
     ("--no-such-option 3", "unknown option '--no-such-option'; --help lists"),
     ("--embeding-dim 3", "unknown option '--embeding-dim'; did you mean '--embedding-dim'?"),
     ("--no-gradient-checkpointin", "did you mean '--no-gradient-checkpointing'?"),
@@ -245,7 +242,7 @@ BAD_WORDS = [
     ("--hepl", "did you mean '--help'?"),
     ("--alpha=1", "unknown option '--alpha'"),
     ("--config", "--config: expected one argument"),
-    ("--config nowhere/aam.toml", "cannot be read"),
+    ("--config nowhere/aam.toml", "no such file"),
     ("--members --trim", "--members: expected at least one argument"),
 ]
 
@@ -253,15 +250,6 @@ BAD_WORDS = [
 @pytest.mark.parametrize(("words", "message"), BAD_WORDS)
 def test_bad_words(words, message):
     assert message in refusal(parse, "train", FineTuneConfig(), words.split())
-
-
-@pytest.mark.parametrize("files_first", [True, False])
-def test_an_audit_takes_one_target(files_first):
-    files, targets = ["t.tsv", "m.tsv"], ["--metadata-column", "ph", "salt"]
-    words = [*files, *targets] if files_first else [*targets, *files]
-    message = refusal(parse, "aam audit", AuditConfig(), words)
-    assert "--metadata-column: expected one value, found 'ph salt" in message
-    assert "unexpected" not in message
 
 
 def test_everything_that_is_wrong_is_named_at_once(tmp_path, refused):
@@ -416,24 +404,3 @@ def test_values_of_python_stand_for_the_words_of_the_command_line(name, value, e
 def test_values_without_a_word_are_refused(options):
     (name,) = options
     assert f"x: {name!r} is" in refusal(configured, FineTuneConfig(), options, "x")
-
-
-NEAR_CHOICES = [
-    ("unweighted", "unifrac"),
-    ("Unweighted_UniFrac", "unifrac"),
-    ("weighted_unifrac", "weighted"),
-    ("weighted_normalized_unifrac", "weighted-normalized"),
-    ("faith", "faith_pd"),
-    ("bray-curtis", None),
-]
-
-
-@pytest.mark.parametrize(("word", "choice"), NEAR_CHOICES)
-def test_a_metric_of_qiime_2_gets_its_name_here(word, choice):
-    message = refusal(configured, UnifracConfig(), {"unifrac_metric": word}, "x")
-    assert message.partition("; did you mean ")[2] == ("" if choice is None else f"{choice!r}?")
-
-
-def test_every_wrong_choice_gets_the_nearest():
-    message = refusal(configured, FineTuneConfig(), {"members": ["forrest", "presense"]}, "x")
-    assert message.endswith("; did you mean 'forest', 'presence'?")
