@@ -17,14 +17,13 @@ from aam.config import ExplainConfig
 from aam.data.inputs import Inputs, read_inputs
 from aam.data.splits import Split, read_split
 from aam.data.targets import TargetSpec
-from aam.engine.run import EXPLANATION
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import truth_of
 from aam.explain import results
 from aam.explain.effects import explain_samples
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation
 from aam.files.atomic import write_text
-from aam.files.output_folder import PAGE
+from aam.files.output_folder import EXPLANATION, PAGE
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.taxonomy import Taxonomy, read_taxonomy

@@ -64,8 +64,6 @@ IMAGE, SHARE_VARIABLE = "AAM_IMAGE", "AAM_SHARE_FOLDS"
 CHECKPOINTS, RESULTS = "checkpoints", "metrics.json"
 # Folders of the best and of the last weights of a task.
 MODEL, LAST = "model", "last"
-# Folder of `aam explain` in a run directory; it explains that run and no later one.
-EXPLANATION = "explanation"
 
 
 def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",)) -> list[str]:
@@ -453,10 +451,7 @@ class Run:
         """The folder, as what a new run may write to."""
         inputs = [Path(entry["path"]) for entry in self.record["inputs"].values()]
         outputs, replaces = self.record.get(LIST, ()), self.runtime.overwrite
-        about_run = {EXPLANATION: "explain"}
-        return OutputFolder(
-            self.path, self.record["command"], outputs, inputs, replaces, about_run, True
-        )
+        return OutputFolder(self.path, self.record["command"], outputs, inputs, replaces, True)
 
     def _plan(self) -> str:
         """What the run would do to the folder."""
@@ -468,8 +463,6 @@ class Run:
         plan = "free"
         if removed:
             plan = f"the earlier run there ({len(removed)} files) would be replaced"
-            if any(path.parts[0] == EXPLANATION for path in removed):
-                plan += f", {EXPLANATION}/ removed"
         if self.checkpoint is not None:
             plan += f", the run would continue from {self.runtime.resume_from}"
         return plan

@@ -13,8 +13,8 @@ import shutil
 import socket
 import stat
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NoReturn
 
 from aam.errors import InputError, refuse, reworded, shown
 
@@ -51,6 +51,21 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error
+
+
+def files_below(folder: Path) -> list[PurePath]:
+    """Relative paths of the files below a folder, and of links, which are not followed; `OSError`
+    where a folder cannot be read.
+    """
+    entries = list[PurePath]()
+    for place, folders, files in os.walk(folder, onerror=_fail):
+        links = (name for name in folders if Path(place, name).is_symlink())
+        entries += [Path(place, name).relative_to(folder) for name in (*files, *links)]
+    return sorted(entries)
 
 
 def remove(path: Path) -> None:
@@ -250,18 +265,14 @@ MANIFEST_FORMAT = 1
 MANIFEST = "manifest.json"
 
 
-def _entries(folder: Path) -> list[str]:
-    """Paths of all files below a folder but its manifest, relative to it; a link counts as one."""
-    names = []
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        names += [str((Path(parent) / name).relative_to(folder)) for name in (*files, *links)]
-    return sorted(name for name in names if name != MANIFEST)
+def _listed_names(folder: Path) -> list[str]:
+    """Names that the manifest of a folder lists."""
+    return sorted(str(path) for path in files_below(folder) if str(path) != MANIFEST)
 
 
 def write_manifest(folder: Path) -> None:
     """Write the manifest of `folder`, after all of its files."""
-    entries = {name: _about(folder / name) for name in _entries(folder)}
+    entries = {name: _about(folder / name) for name in _listed_names(folder)}
     text = json.dumps({"format": MANIFEST_FORMAT, "files": entries}, indent=1)
     (folder / MANIFEST).write_text(f"{text}\n")
 
@@ -292,7 +303,7 @@ def verify_manifest(folder: Path) -> None:
             is_same = has_size and entry == _about(path)
         if not is_same:
             problems.append(f"{folder}/{name}: missing or damaged (its checksum differs)")
-    if unlisted := sorted(set(_entries(folder)) - set(entries)):
+    if unlisted := sorted(set(_listed_names(folder)) - set(entries)):
         problem = f"contains files that {MANIFEST} does not list: {shown(unlisted)}"
         problems.append(
             f"{folder}: {problem}; remove them, or copy the folder again from its source"

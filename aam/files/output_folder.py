@@ -18,10 +18,10 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from aam.errors import InputError, problem, refuse, shown
 from aam.files import atomic
@@ -44,6 +44,9 @@ FIGURES = tuple(f"figures/{name}.{kind}" for name in ("*", "[0-9]*-*/*") for kin
 
 LOCK = ".lock"
 
+# What `aam explain` writes about a run goes with the run.
+EXPLANATION = "explanation"
+
 # Names that `aam` keeps for itself.
 HIDDEN = (LOCK, PARTIAL, REPLACED)
 
@@ -51,19 +54,9 @@ HIDDEN = (LOCK, PARTIAL, REPLACED)
 FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
 
 
-def _fail(error: OSError) -> NoReturn:
-    raise error
-
-
 def _entries(folder: Path) -> list[PurePath]:
-    """Return the relative paths of files and of links, which are not followed; locks are left out.
-    `OSError` where a folder cannot be read.
-    """
-    entries = list[PurePath]()
-    for place, folders, files in os.walk(folder, onerror=_fail):
-        links = (name for name in folders if Path(place, name).is_symlink())
-        entries += [PurePath(place, name) for name in (*files, *links)]
-    paths = (path.relative_to(folder) for path in sorted(entries))
+    """Return the relative paths of files and links; locks are left out."""
+    paths = atomic.files_below(folder)
     return [path for path in paths if path.name != LOCK and not path.name.startswith(f"{LOCK}-")]
 
 
@@ -156,9 +149,6 @@ class OutputFolder:
         What the command reads.
     overwrite : bool
         Whether results of an earlier call are replaced; a folder with other files is refused.
-    dependent : mapping of str to str
-        Subfolders that other commands write about the results, and these commands. They go with
-        the results.
     resumable : bool
         Whether the command has ``--resume-from``.
     """
@@ -168,7 +158,6 @@ class OutputFolder:
     outputs: Sequence[str]
     inputs: Sequence[Path] = ()
     overwrite: bool = False
-    dependent: Mapping[str, str] = field(default_factory=dict)
     resumable: bool = False
 
     def check(self) -> list[PurePath]:
@@ -197,7 +186,10 @@ class OutputFolder:
             more = ", or continue an interrupted run with --resume-from auto"
             remedy = f"choose another folder, or pass --overwrite{more if self.resumable else ''}"
             raise InputError(f"{folder} holds results already; {remedy}")
-        entries, lists = _entries(folder), {PurePath(): names, **self._dependent_lists()}
+        entries, lists = _entries(folder), {PurePath(): names}
+        author, explained = _listed(folder / EXPLANATION) or ("", [])
+        if author == "explain" and not (folder / EXPLANATION).is_symlink():
+            lists[PurePath(EXPLANATION)] = explained
         foreign_files = [str(path) for path in entries if not _is_listed(path, lists)]
         place = folder.resolve()
         read = [str(x) for x in self.inputs if x.resolve().is_relative_to(place)]
@@ -215,22 +207,9 @@ class OutputFolder:
         refuse(folder, rules)
         return entries
 
-    def _dependent_lists(self) -> dict[PurePath, list[str]]:
-        """Return what other commands listed that wrote about the earlier results, by subfolder."""
-        lists = dict[PurePath, list[str]]()
-        for name, command in self.dependent.items():
-            author, names = _listed(self.folder / name) or ("", [])
-            if author == command and not (self.folder / name).is_symlink():
-                lists[PurePath(name)] = names
-        return lists
-
     def begin(self, record: Mapping[str, Any]) -> None:
         """Remove the results of an earlier call and write run.json, in a folder that exists."""
-        removed = self.check()
-        self._remove(removed)
-        for name in sorted({path.parts[0] for path in removed}.intersection(self.dependent)):
-            text = "%s, which `aam %s` wrote about the earlier results, is removed with them"
-            log.info(text, self.folder / name, self.dependent[name])
+        self._remove(self.check())
         self._write_record(self.folder, record)
 
     def _remove(self, paths: Iterable[PurePath]) -> None:

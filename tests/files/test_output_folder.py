@@ -100,7 +100,7 @@ def test_a_folder_with_other_files_is_refused_and_nothing_is_removed(tmp_path, n
     listing(tmp_path)
     write(tmp_path, "trials/3/fold-1/x", "figures/a.svg", name)
     before = files(tmp_path)
-    folder = again(tmp_path, dependent={"explanation": "explain"})
+    folder = again(tmp_path)
     message = f"holds 1 files that `aam train` did not write: {name!r}; move them or choose another"
     assert message in refusal(folder.begin, {})
     with pytest.raises(InputError, match="did not write"), folder.replaced({}) as new:
@@ -230,16 +230,13 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
 PAGES = ("run.json", "explain.html", "ph/features.tsv")
 
 
-def test_what_another_command_wrote_about_the_results_goes_with_them(tmp_path, caplog):
-    caplog.set_level("INFO")
-    explained = {"dependent": {"explanation": "explain"}}
+def test_what_another_command_wrote_about_the_results_goes_with_them(tmp_path):
     listing(tmp_path)
     write(tmp_path, "metrics.json", "explanation/explain.html", "explanation/ph/features.tsv")
     listing(tmp_path / "explanation", PAGES, "explain")
-    again(tmp_path, **explained).begin({})
+    again(tmp_path).begin({})
     assert files(tmp_path) == [RUN]
     assert not (tmp_path / "explanation").exists()
-    assert f"{tmp_path / 'explanation'}, which `aam explain` wrote about" in caplog.text
 
 
 @pytest.mark.parametrize("command", ["explain", "evaluate"])
@@ -248,7 +245,7 @@ def test_files_of_others_next_to_what_goes_with_the_results_stay(tmp_path, comma
     write(tmp_path, "metrics.json", "explanation/ph/features.tsv", "explanation/ph/mine.txt")
     listing(tmp_path / "explanation", PAGES, command)
     before = files(tmp_path)
-    message = refusal(again(tmp_path, dependent={"explanation": "explain"}).begin, {})
+    message = refusal(again(tmp_path).begin, {})
     assert "'explanation/ph/mine.txt'" in message
     assert ("'explanation/ph/features.tsv'" in message) == (command == "evaluate")
     assert files(tmp_path) == before
@@ -259,5 +256,5 @@ def test_what_is_read_from_an_explanation_is_not_removed(tmp_path):
     write(tmp_path, "explanation/ph/features.tsv")
     listing(tmp_path / "explanation", PAGES, "explain")
     read = [tmp_path / "explanation/ph/features.tsv"]
-    folder = again(tmp_path, dependent={"explanation": "explain"}, inputs=read)
+    folder = again(tmp_path, inputs=read)
     assert "would delete what is read" in refusal(folder.begin, {})
