@@ -1,6 +1,4 @@
-"""Tensors in safetensors files, one or several shards, and what keeps those of a stranger from
-filling the memory.
-"""
+"""Tensors in safetensors files, one or several shards, and what arrays of a file must be."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
-import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from aam.errors import InputError, shown
 from aam.typing import Array
@@ -94,31 +90,3 @@ def check_arrays(arrays: Mapping[str, Any], specs: Mapping[str, ArraySpec], **si
             raise ValueError(f"{name} is {values}, expected {low:g} to {high:g}")
         if is_sorted and (array[:-1] > array[1:]).any():
             raise ValueError(f"{name} is not in ascending order")
-
-
-class AllocationLimit(TorchFunctionMode):
-    """Let what runs inside allocate at most `limit` numbers in new tensors, and refuse before
-    memory is taken.
-
-    For a module whose sizes a file from a stranger gives: it cannot need more numbers than the
-    weights next to it.
-    """
-
-    FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), options: Any = None
-    ) -> Any:
-        """Count the numbers that `function` allocates, and run it; torch calls this in place of its
-        functions.
-        """
-        if function in self.FUNCTIONS:
-            size = arguments[0] if arguments else (options or {}).get("size", ())
-            self.limit -= math.prod(arguments if isinstance(size, int) else size)
-            if self.limit < 0:
-                raise ValueError("its sizes need more numbers than its weights hold")
-        return function(*arguments, **(options or {}))

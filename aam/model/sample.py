@@ -51,7 +51,7 @@ class CountEmbedding(nn.Module):
         super().__init__()
         self.depth = depth
         # A number of the host: a tensor would be copied to the device in each step.
-        self.log_depth = float(torch.log1p(torch.tensor(float(depth))))
+        self.log_depth = float(torch.log1p(torch.tensor(float(depth), device="cpu")))
         self.widen = nn.Linear(3, width)
         self.narrow = nn.Linear(width, width)
         self.hidden = nn.Parameter(0.02 * torch.randn(width))

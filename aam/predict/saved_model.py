@@ -25,7 +25,7 @@ from aam.engine.run import RESULTS
 from aam.errors import InputError, reworded, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.output_folder import RUN
-from aam.files.tensors import AllocationLimit, read_arrays, read_tensors, write_tensors
+from aam.files.tensors import read_arrays, read_tensors, write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import RuntimeConfig, not_none, to_dict
 from aam.predict.blend import Blend, PerTarget, specs_in_order
@@ -43,9 +43,6 @@ from aam.typing import Array, Floats, Rows
 
 MODEL_FILE, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 REFERENCE, BLENDS = "reference.safetensors", "members.safetensors"
-
-# Numbers that a network may hold whatever its weights are: 4 MB.
-SMALL_NETWORK = 1_000_000
 
 # No weight of a network is as large as this.
 LARGEST_WEIGHT = 1e6
@@ -300,21 +297,26 @@ def _read_model(path: Path, description: Description, device: torch.device) -> S
     sizes = head_sizes(saved.targets, saved.covariates)
     heads, weights = HeadConfig(**vars(description.heads), **sizes), read_tensors(path / WEIGHTS)
     width = 0 if reference is None else reference.width
-    limit = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL_NETWORK
-    with stage("model creation"), AllocationLimit(limit):
+    if saved.model.attention_layers > len(weights):
+        raise ValueError(f"{saved.model.attention_layers} layers, and {len(weights)} weights")
+    # Weights of the device meta take no memory, whatever sizes a stranger describes.
+    with stage("model creation"), torch.device("meta"):
         network = Aam(saved.model, saved.depth, heads, width)
-    _check_weights(weights, network, in_half=not saved.targets.specs)
-    network.load_state_dict(weights)
-    return saved.with_network(network.eval().to(device), heads)
+    expected = network.state_dict()
+    network.load_state_dict(weights, assign=True)
+    _check_weights(weights, expected, in_half=not saved.targets.specs)
+    return saved.with_network(network.float().eval().to(device), heads)
 
 
-def _check_weights(weights: Mapping[str, torch.Tensor], network: Aam, in_half: bool) -> None:
+def _check_weights(
+    weights: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], in_half: bool
+) -> None:
     """Raise `ValueError` for weights that no training gives, or of another type.
 
     Plugins ship encoders of half precision.
     """
-    for name, values in network.state_dict().items():
-        tensor = weights.get(name, values)
+    for name, values in expected.items():
+        tensor = weights[name]
         is_half = in_half and tensor.dtype == torch.float16 and values.is_floating_point()
         if tensor.dtype != values.dtype and not is_half:
             raise ValueError(f"{WEIGHTS}: {name} is {tensor.dtype}, expected {values.dtype}")
