@@ -272,15 +272,11 @@ class TargetConfig:
         those of classes without a column of classes.
         """
         default, problems = TargetConfig(), []
-        if self.class_weights and not classes:
-            problem = f"--class-weights is {' '.join(self.class_weights)}, and no column to predict"
-            remedy = "leave it out, or pass --classifier to take numbers as classes"
-            problems.append(f"{problem} has classes; {remedy}")
-        for name in ("target_transform", "loss_type"):
-            value = getattr(self, name)
-            if value != getattr(default, name) and not numeric:
-                problem = f"{spelled(name)} is {value}, and no column to predict has numbers"
-                problems.append(f"{problem}; leave it out")
+        kinds = {"class_weights": ("classes", classes), "loss_type": ("numbers", numeric)}
+        for name, (kind, columns) in {**kinds, "target_transform": ("numbers", numeric)}.items():
+            if getattr(self, name) != getattr(default, name) and not columns:
+                problem = f"{spelled(name)}: no column to predict has {kind}"
+                problems.append(f"{problem}; leave it out, or change --classifier")
         return problems
 
 
@@ -487,7 +483,6 @@ class EmbedConfig(ApplyConfig):
 class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs and taxa drive the predictions of a model."""
 
-    model: tuple[Path, ...] = path(MODELS, default=(), required=True, named=why_no_encoder)
     metadata: Path | None = path(TRUTH)
     taxonomy: Path | None = path("Taxonomy of the features (.qza, .tsv).")
     split: Path | None = path("split.tsv of the run, to explain test samples.")

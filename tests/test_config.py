@@ -329,7 +329,7 @@ def test_an_output_that_exists_is_named(tmp_path):
 def test_class_weights_of_numbers_are_refused():
     weighted = TargetConfig(class_weights=("balanced",))
     (problem,) = weighted.kind_problems(2, 0)
-    assert "--class-weights is balanced, and no column to predict has classes" in problem
+    assert "--class-weights: no column to predict has classes; leave it out, or" in problem
     assert weighted.kind_problems(0, 1) == TargetConfig().kind_problems(0, 0) == []
 
 
@@ -339,7 +339,7 @@ def test_class_weights_of_numbers_are_refused():
 def test_options_of_numbers_are_refused_for_classes(name, value):
     config = TargetConfig(**{name: value})
     (problem,) = config.kind_problems(0, 2)
-    assert f"--{name.replace('_', '-')} is {value}, and no column to predict has numbers" in problem
+    assert f"--{name.replace('_', '-')}: no column to predict has numbers" in problem
     assert config.kind_problems(1, 2) == []
 
 
