@@ -20,7 +20,7 @@ from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
 from aam.data.inputs import Inputs, MetadataLike, TableLike, read_inputs
 from aam.data.primers import warn_of_primers, without_primers
 from aam.data.rarefaction import rarefied_table
-from aam.data.study import MetadataColumns, PlacedSamples, State, Study, make_study
+from aam.data.study import MetadataColumns, PlacedSamples, Study, make_study
 from aam.device.attention import decide_execution
 from aam.device.platform import prepare_device
 from aam.encoders import INSTALL
@@ -152,14 +152,8 @@ def _counted(study: Study, unseen: int = 0) -> str:
     if unseen:
         text += f", {unseen} empty because more than {MOST_UNSEEN:.0%} of their reads are unknown"
         text += " (--predict-unlike predicts them)"
-    reasons: dict[State, str] = {
-        "few reads": "below the depth",
-        "excluded": "left out by --exclude",
-        "no metadata": "without metadata, which the model reads",
-    }
-    for state, reason in reasons.items():
-        text += f", {counts[state]} {reason}" if state in counts else ""
-    return text
+    reasons = (f"; {state}: {counts[state]}" for state in counts.index if state != "kept")
+    return text + "".join(reasons)
 
 
 def predicted(

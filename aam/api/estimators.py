@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ from aam.data.inputs import (
     table_from,
 )
 from aam.data.splits import Split
-from aam.errors import InputError, problem, shown
+from aam.errors import InputError, problem, reworded, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
 from aam.io.ids import repeated
@@ -62,11 +62,25 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
-class Parameters:
-    """Parameters of an estimator: the options of `aam train`, except for those of its folder.
+class AmpliconEstimator:
+    """Base of classifier and regressor. Each parameter is an option of `aam train`, except for
+    those of its folder; a test compares names and defaults with the options.
 
-    Only one default differs: nothing is held out for a test, which scikit-learn does outside. A
-    test compares names and defaults with the options.
+    Only the default of ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out
+    itself; above 0 the samples that are held out fit the intervals of `predict_interval`.
+
+    Attributes
+    ----------
+    model_ : Model
+        What was trained, as `aam.load` gives it.
+    sample_ids_ : tuple of str
+        The samples of the table that was fitted.
+    feature_names_in_ : array of str [F]
+    n_features_in_ : int
+        The features of the table that was fitted. Other tables may have others.
+    notes_ : dict of str to str
+        Notes of the last prediction by sample, for example that reads are unlike those of training.
+        Samples of more than 90 % unknown reads are predicted, with an `UnlikeTrainingWarning`.
     """
 
     decimal: Literal[".", ","] = "."
@@ -119,32 +133,12 @@ class Parameters:
     gradient_checkpointing: bool = False
     deterministic: bool = False
 
-
-class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
-    """Base of classifier and regressor. Each parameter is an option of `aam train`.
-
-    Only the default of ``test_size`` is 0 instead of a fifth, as scikit-learn holds samples out
-    itself; above 0 the samples that are held out fit the intervals of `predict_interval`.
-
-    Attributes
-    ----------
-    model_ : Model
-        What was trained, as `aam.load` gives it.
-    sample_ids_ : tuple of str
-        The samples of the table that was fitted.
-    feature_names_in_ : array of str [F]
-    n_features_in_ : int
-        The features of the table that was fitted. Other tables may have others.
-    notes_ : dict of str to str
-        Notes of the last prediction by sample, for example that reads are unlike those of training.
-        Samples of more than 90 % unknown reads are predicted, with an `UnlikeTrainingWarning`.
-    """
-
     _classifier = False
+    _metric: ClassVar[Any]
 
     def __sklearn_tags__(self) -> Tags:
         """Say that tables of reads, not numeric arrays, are read."""
-        tags = super().__sklearn_tags__()
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.two_d_array = False
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
@@ -203,7 +197,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        where, parameters = type(self).__name__, self.get_params(deep=False)
+        where, names = type(self).__name__, (item.name for item in dataclasses.fields(self))
+        parameters = {name: getattr(self, name) for name in names}
         inputs = read_inputs(configured(FineTuneConfig(), parameters, where), (), X, tree=tree)
         ids, target = inputs.tables[0].sample_ids, _target_name(y)
         self._learn_classes(aligned(y, ids, "y"))
@@ -344,7 +339,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         truth = np.array(aligned(y, table.sample_ids, "y"))
         weight_of = _weights(sample_weight, table.sample_ids)
         weights = None if weight_of is None else [*weight_of.values()]
-        return float(self._metric(truth, self.predict(table, covariates), sample_weight=weights))
+        predicted = self.predict(table, covariates)  # type: ignore[attr-defined]
+        return float(self._metric(truth, predicted, sample_weight=weights))
 
     def _metadata(
         self,
@@ -444,17 +440,11 @@ def _weights(
     if not all(MEMBERS[name].takes_weights for name in members):
         remedy = 'leave it out, or pass members=("presence", "forest")'
         raise InputError(f"sample_weight: the network takes no weights; {remedy}")
-    values = aligned(sample_weight, sample_ids, "sample_weight")
-    try:
-        weights = np.array(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight: not numbers ({error})") from None
-    is_faulty = ~np.isfinite(weights) | (weights < 0)
-    if is_faulty.any():
-        first = f"{values[int(np.argmax(is_faulty))]!r:.60}"
-        raise InputError(f"sample_weight: {first} is not a finite number of at least 0")
-    if not weights.any():
-        raise InputError("sample_weight: all are 0; at least three samples need more")
+    with reworded((TypeError, ValueError), "sample_weight: not numbers"):
+        weights = np.array(aligned(sample_weight, sample_ids, "sample_weight"), np.float64)
+    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        expected = "expected finite numbers of at least 0, of which some are above 0"
+        raise InputError(f"sample_weight: {shown(weights.tolist(), 3)}; {expected}")
     return dict(zip(sample_ids, weights.tolist(), strict=True))
 
 
@@ -486,18 +476,17 @@ def _covariates(covariates: pd.DataFrame | None, sample_ids: Sequence[str]) -> p
     return covariates.iloc[rows].set_axis(index).rename(columns=str)
 
 
-class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]
+class AmpliconRegressor(RegressorMixin, AmpliconEstimator, BaseEstimator):  # type: ignore[misc]
     """Regression of a number on amplicon tables; parameters and `fit` as `AmpliconEstimator`."""
 
     _metric = staticmethod(r2_score)
     score = AmpliconEstimator.score
 
     def _target_column(self, values: list[Any]) -> Floats:
-        for value in values:
-            if not is_missing_value(value) and not is_number(str(value)):
-                remedy = "correct it, or use AmpliconClassifier"
-                kind = f"no number of at most {LARGEST_NUMBER:g}"
-                raise InputError(f"y: {str(value)[:60]!r} is {kind}; {remedy}")
+        present = (str(value) for value in values if not is_missing_value(value))
+        if faulty := [value for value in present if not is_number(value)]:
+            expected = f"expected numbers of at most {LARGEST_NUMBER:g}"
+            raise InputError(f"y: {shown(faulty, 3)}; {expected}, or use AmpliconClassifier")
         return numbers_of(values)
 
     def predict(
@@ -568,7 +557,7 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
         return limits
 
 
-class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[misc]
+class AmpliconClassifier(ClassifierMixin, AmpliconEstimator, BaseEstimator):  # type: ignore[misc]
     """Classification of amplicon tables; parameters and `fit` as `AmpliconEstimator`.
 
     Attributes

@@ -19,7 +19,7 @@ from aam.data.study import PlacedMetric, PlacedSamples
 from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
 from aam.io.matrices import fill_tiles
-from aam.options import configured, not_none, options_of
+from aam.options import RuntimeConfig, configured, not_none, options_of
 from aam.predict.saved_model import SavedModel
 from aam.typing import OptionValue, PathLike
 
@@ -333,7 +333,7 @@ def load(path: PathLike | Sequence[PathLike], **options: OptionValue) -> Model:
     Raises
     ------
     InputError
-        There is no model, it is damaged, or an option does not exist.
+        There is no model, it is damaged, or an option is not one of the machine.
 
     Examples
     --------
@@ -345,11 +345,6 @@ def load(path: PathLike | Sequence[PathLike], **options: OptionValue) -> Model:
         remedy = "give the folder of a run or model, or the name of an encoder"
         raise InputError(f"aam.load: no path is given; {remedy}")
     folders = tuple(Path(name) for name in paths)
-    config = configured(PredictConfig(), options, "aam.load")
-    _refuse_useless(config, options)
-    if misplaced := sorted(options.keys() - vars(config.runtime).keys()):
-        remedy = "give it to predict, embed or explain"
-        raise InputError(
-            problem("aam.load", f"{shown(misplaced)}: not of the machine", remedy=remedy)
-        )
-    return Model(folders, prepare_models(folders, config.runtime), options)
+    runtime = configured(RuntimeConfig(), options, "aam.load")
+    _refuse_useless(runtime, options)
+    return Model(folders, prepare_models(folders, runtime), options)

@@ -200,9 +200,9 @@ def test_a_number_is_a_number_in_whatever_type(values):
     estimator = aam.AmpliconRegressor()
     column = estimator._target_column(aligned(values, IDS, "y"))
     np.testing.assert_array_equal(column, [1, 2.5, np.nan, 4])
-    assert "'x' is no number of at most 1e+20" in refusal(estimator._target_column, [1, "x"])
-    assert "is no number of at most 1e+20" in refusal(estimator._target_column, [1, 10**400])
-    assert "'True' is no number of at most 1e+20" in refusal(estimator._target_column, [1, True])
+    assert "'x'; expected numbers of at most 1e+20" in refusal(estimator._target_column, [1, "x"])
+    assert "; expected numbers of at most 1e+20" in refusal(estimator._target_column, [1, 10**400])
+    assert "'True'; expected numbers" in refusal(estimator._target_column, [1, True])
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,5 @@ def test_samples_without_a_prediction_are_counted_by_their_reason(study):
     ids = study.table.sample_ids
     samples = samples_in(kept=ids, few_reads=["low"], no_metadata=["a", "b"])
     study = dataclasses.replace(study, samples=samples)
-    assert _counted(study) == (
-        "12 samples, 9 of them predicted, 1 below the depth, 2 without metadata, which the model "
-        "reads"
-    )
+    expected = "12 samples, 9 of them predicted; no metadata: 2; few reads: 1"
+    assert _counted(study) == expected

@@ -205,7 +205,11 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         "without sequences of ASVs": (fit, frame.to_numpy(), ph),
         "y has the shape (60, 2), expected (60,): a value": (fit, frame, metadata[["ph", "null"]]),
         "y has 3 values, and the table has 60 samples": (fit, frame, [1, 2, 3]),
-        "y: 'soil' is no number of at most 1e+20; correct it, or use": (fit, frame, ["soil"] * 60),
+        "y: 'soil', 'soil', 'soil' and 57 more; expected numbers of at most 1e+20, or use": (
+            fit,
+            frame,
+            ["soil"] * 60,
+        ),
         f"y is NoneType, {explained}": (fit, frame, None),
         f"y is int, {explained}": (fit, frame, 3),
         f"y is dict, {explained}": (fit, frame, dict.fromkeys(frame.index, 1.0)),
@@ -244,8 +248,8 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
             ph,
         ),
         "unknown option 'thread'; did you mean 'threads'": (functools.partial(load, thread=1),),
-        "'output': of the command": (functools.partial(load, output="y"),),
-        "'new_study': not of the machine; give it to": (functools.partial(load, new_study=True),),
+        "'overwrite': of the command": (functools.partial(load, overwrite=True),),
+        "aam.load: unknown option 'new_study'": (functools.partial(load, new_study=True),),
         "no manifest.json": (aam.load, "nowhere"),
         "aam.load: no path is given": (aam.load, None),
         "no path is given; give the folder": (aam.load, []),
@@ -257,7 +261,7 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     assert "below the model's depth" in refusal(regressor.predict, shallow)
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         small.predict(frame)
-    with pytest.raises(TypeError, match="epoch"):
+    with pytest.raises(TypeError, match=r"AmpliconEstimator.__init__\(\) got .* argument 'epoch'"):
         aam.AmpliconRegressor(epoch=3)
     table = aam.read_table(shallow)
     assert len(regressor.predict(table[table.depths >= regressor.model_.depth])) == 19
@@ -599,11 +603,14 @@ def test_weights_of_a_score_are_those_of_the_metric(kind, reads):
     ("weights", "message"),
     [
         (np.ones(23), "sample_weight"),
-        (np.r_[np.ones(23), np.nan], "sample_weight: nan is not a finite number of at least 0"),
-        (np.r_[np.ones(23), np.inf], "sample_weight: inf is not a finite number"),
-        (np.r_[np.ones(23), -1], "sample_weight: -1.0 is not a finite number of at least 0"),
+        (
+            np.r_[np.nan, np.ones(23)],
+            "sample_weight: 'nan', '1.0', '1.0' and 21 more; expected finite",
+        ),
+        (np.r_[np.inf, np.ones(23)], "sample_weight: 'inf', '1.0'"),
+        (np.r_[-1, np.ones(23)], "sample_weight: '-1.0', '1.0', '1.0' and 21 more; expected"),
         (["x"] * 24, "sample_weight: not numbers"),
-        (np.zeros(24), "sample_weight: all are 0"),
+        (np.zeros(24), "sample_weight: '0.0', '0.0', '0.0' and 21 more; expected finite numbers"),
         (2.0, "sample_weight is float, expected an array"),
     ],
 )
