@@ -189,16 +189,16 @@ def with_conformal_intervals(
         if spec.kind != "numeric":
             continue
         predictions = target_predictions(table, spec, metadata, columns)
-        complete, unit = predictions.complete(), ("held-out group", "")
+        complete, units = predictions.complete(), "held-out groups"
         if complete.batches_held_out_whole:
             complete = replace(complete, groups=complete.batch)
-            unit = "value", f" of {columns.batch}"
+            units = f"values of {columns.batch}"
         fit = Conformal.fit(complete, floor=_floor(spec, complete))
         limits = None if fit is None else _held_out_limits(complete, seed, spec)
         if limits is None or fit is None:
             log.warning(
                 f"{spec.name}: no {100 * CONFORMAL_LEVEL:.0f} % intervals, "
-                f"{too_few(complete.group_count, *unit)}: {CONFORMAL_GROUPS} are needed, and "
+                f"{too_few(complete.group_count, units)}: {CONFORMAL_GROUPS} are needed, and "
                 f"{LEAST_GROUPS_IN_PART} outside of each fold"
             )
             continue

@@ -307,17 +307,18 @@ def inflation_of_difference(predictions: TargetPredictions) -> float:
 
 
 def rough(predictions: TargetPredictions) -> str:
-    """Describe small samples behind intervals and tests, such as `5 groups of the class 'case'
-    only`; empty if they are large enough.
+    """Describe small samples behind intervals and tests, such as `few groups of the class 'case'
+    (5)`; empty if they are large enough.
     """
     units = pd.Series(predictions.resampling_units)
     if (count := units.nunique()) < FEW_GROUPS:
-        return f"{count} groups only"
+        return f"few groups ({count})"
     if predictions.labels:
         class_groups = units.groupby(predictions.truth).nunique()
-        rarest, count = predictions.labels[int(class_groups.idxmin())], int(class_groups.min())
-        if count < FEW_IN_A_CLASS:
-            return f"{count} group{'s' if count > 1 else ''} of the class {rarest!r} only"
+        if (count := class_groups.min()) < FEW_IN_A_CLASS:
+            return (
+                f"few groups of the class {predictions.labels[class_groups.idxmin()]!r} ({count})"
+            )
     largest = float(units.value_counts(normalize=True).max())
     above = f"one group above all, which has {100 * largest:.0f} % of the samples"
     return above if largest > LARGEST_GROUP_SHARE else ""
@@ -394,9 +395,9 @@ def number(value: float) -> str:
     return f"{value:.0f}" if 100 <= abs(value) < 1e9 else f"{value:#.3g}"
 
 
-def too_few(count: int, unit: str = "group", of: str = "") -> str:
-    """Return `1 group is too few`, `3 values of subject are too few`."""
-    return f"{count} {unit}{of} is too few" if count == 1 else f"{count} {unit}s{of} are too few"
+def too_few(count: int, units: str) -> str:
+    """Return `too few groups (1)`, `too few values of subject (3)`."""
+    return f"too few {units} ({count})"
 
 
 def limits_text(value: Interval) -> str:

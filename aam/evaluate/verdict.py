@@ -15,7 +15,7 @@ from aam.evaluate.comparison import Comparison, Outcome
 from aam.evaluate.conformal import CONFORMAL_LEVEL
 from aam.evaluate.intervals import LEAST_GROUPS, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, unweighted_metrics
-from aam.evaluate.predictions import UNKNOWN_CLASS, EvaluatedSubset, TargetPredictions
+from aam.evaluate.predictions import EvaluatedSubset, TargetPredictions
 
 if TYPE_CHECKING:
     from aam.evaluate.evaluation import Evaluation
@@ -31,6 +31,12 @@ OUTCOME_TITLES: dict[Outcome, tuple[str, Sign]] = {
     "not shown": ("Not shown better", "open"),
     "worse": ("Worse than baseline", "worse"),
     "untested": ("Cannot be tested", "none"),
+}
+
+# The same where guessing is not beaten, by the outcome against it.
+CHANCE_TITLES: dict[Outcome, tuple[str, Sign]] = {
+    "not shown": ("Chance not excluded", "open"),
+    "worse": ("Worse than guessing", "worse"),
 }
 
 # What a reader must know of samples that were not held out.
@@ -83,29 +89,13 @@ def make_verdict(result: Evaluation) -> Verdict:
 # --- the comparison in words -------------------------------------------------------------------
 
 
-def _p_text(rival: Comparison, tests: int) -> str:
-    """p as text, with the number of baselines of its correction, or "one-sided"."""
-    p = rival.corrected_p
-    text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
-    if rival.constant:
-        return f"{text}, one-sided"
-    return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
-
-
-def _against_best(best: Comparison, constant: Comparison, tests: int) -> str:
-    """Compare with the best baseline in a sentence."""
-    state, title = comparison.outcome(best, constant), TITLES[best.key]
-    difference, p = with_limits(best.tested_difference), _p_text(best, tests)
-    if state == "close":
-        share = f"{100 * comparison.share_of_gain(best, constant):.0f} % of the model's gain"
-        return f"{best.name[0].upper()}{best.name[1:]} has {share} over {constant.name}."
-    if state == "not shown":
-        text = f"Not shown to do better than {best.name}: the {title} differs by"
-        return f"{text} {difference}; {p}."
-    if state == "untested":
-        few = f": {too_few(best.groups)}, {LEAST_GROUPS} are needed"
-        p = f"not tested{few if best.groups < LEAST_GROUPS else ''}"
-    return f"The {title} of the model minus that of {best.name}: {difference}; {p}."
+def _in_words(rival: Comparison) -> str:
+    """The difference from a baseline in a sentence, with its p if it is tested."""
+    p, kind = rival.corrected_p, "one-sided" if rival.constant else "corrected (Holm)"
+    tested = f"p {number(p)}, {kind}" if p >= 0.001 else f"p below 0.001, {kind}"
+    difference = with_limits(rival.tested_difference)
+    text = f"The {TITLES[rival.key]} of the model minus that of {rival.name}: {difference}"
+    return f"{text}; {'not tested' if math.isnan(p) else tested}."
 
 
 def compare_in_words(comparisons: Sequence[Comparison]) -> Verdict:
@@ -113,19 +103,12 @@ def compare_in_words(comparisons: Sequence[Comparison]) -> Verdict:
     full, constant = comparison.full_baselines(comparisons), comparison.best_constant(comparisons)
     if not full or constant is None:
         return Verdict("No baseline given", "Nothing is compared.")
-    against_chance, p = comparison.outcome(constant, constant), _p_text(constant, 1)
-    if against_chance == "worse":
-        text = f"The model is worse than {constant.name} ({p})."
-        return Verdict("Worse than guessing", text, "worse")
-    if against_chance == "not shown":
-        why = (
-            f"{p}; the interval of the AUROC contains 0.5" if constant.interval_holds_chance else p
-        )
-        text = f"The model is not shown to do better than {constant.name} ({why})."
-        return Verdict("Chance not excluded", text, "open")
-    best, beats_chance = full[0], against_chance == "better"
-    state = comparison.outcome(best, constant)
-    sentence = _against_best(best, constant, comparison.tests_corrected_for(comparisons))
+    best, against_chance = full[0], comparison.outcome(constant, constant)
+    if against_chance in CHANCE_TITLES:
+        words, sign = CHANCE_TITLES[against_chance]
+        return Verdict(words, _in_words(constant), sign)
+    state, beats_chance = comparison.outcome(best, constant), against_chance == "better"
+    sentence = _in_words(best)
     only_guesses = state == "better" and all(rival.constant for rival in full)
     if only_guesses or (state == "not shown" and beats_chance):
         return Verdict("Better than guessing", sentence, "open")
@@ -149,13 +132,12 @@ def _cautions(result: Evaluation) -> list[str]:
         if complete.labels:
             cautions += _absent_classes(complete)
             cautions += _frequent_class(complete)
-            cautions += _low_accuracy(comparison.best_constant(result.comparisons))
         cautions += _solved(result.comparisons, complete.labels)
-        cautions += batch_sentences(complete, result.names.batch, bool(result.in_new_batches))
+        cautions += batch_sentences(complete, result.names.batch)
     cautions += _spread_of_new_batches(result)
     if complete.group_count < LEAST_GROUPS:
-        few = f"{too_few(complete.group_count)} for intervals and tests"
-        cautions.append(f"{few}; {LEAST_GROUPS} are needed, so nothing is tested.")
+        few = too_few(complete.group_count, "groups")
+        cautions.append(f"Nothing is tested: {few}, {LEAST_GROUPS} are needed.")
     elif rests_on := intervals.rough(complete):
         cautions.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
     if coverage is not None and coverage.high < CONFORMAL_LEVEL:
@@ -182,20 +164,14 @@ def _spread_of_new_batches(result: Evaluation) -> list[str]:
 
 
 def _unscored(predictions: TargetPredictions) -> list[str]:
-    """Number of samples with a truth that are in no metric, and the reason."""
-    truth, is_class = predictions.truth, bool(predictions.labels)
-    unknown = (truth == UNKNOWN_CLASS) & is_class
-    missing = truth == -1 if is_class else np.isnan(truth)
-    counts = {
-        "have no prediction": (~(missing | unknown | predictions.has_both)).sum(),
-        "are of classes that the model does not know": unknown.sum(),
-    }
-    total = f"of {(~missing).sum()} samples"
+    """Number of samples with a truth that are in no metric."""
+    truth = predictions.truth
+    has_truth = truth != -1 if predictions.labels else ~np.isnan(truth)
+    unscored = (has_truth & ~predictions.has_both).sum()
     return [
-        f"{count} {total} {reason} and are in no metric."
-        for reason, count in counts.items()
-        if count
-    ]
+        f"{unscored} of {has_truth.sum()} samples with a value are in no metric: they have no "
+        "prediction, or a class that the model does not know."
+    ] * bool(unscored)
 
 
 def _absent_classes(complete: TargetPredictions) -> list[str]:
@@ -204,11 +180,8 @@ def _absent_classes(complete: TargetPredictions) -> list[str]:
     if len(np.unique(truth)) == 1:
         return [f"All samples are {labels[truth[0]]!r}: other classes are not judged."]
     has_both = pd.Series(truth).groupby(complete.folds).nunique() > 1
-    if len(labels) > 2 or has_both.all():
-        return []
     folds = f"{has_both.sum()} of {len(has_both)} folds have both classes"
-    result = "the AUROC is the mean over these" if has_both.any() else "there is no AUROC"
-    return [f"{folds}: {result}."]
+    return [f"{folds}: the others have no AUROC."] * (len(labels) == 2 and not has_both.all())
 
 
 def _frequent_class(complete: TargetPredictions) -> list[str]:
@@ -216,9 +189,8 @@ def _frequent_class(complete: TargetPredictions) -> list[str]:
     truth, predicted = complete.truth, complete.predicted.argmax(axis=1)
     most = int(np.bincount(predicted).argmax())
     predicted_share, true_share = float(np.mean(predicted == most)), float(np.mean(truth == most))
-    if len(truth) < LEAST_VERDICT_SAMPLES or predicted_share < max(
-        ONE_CLASS, true_share + 1 - ONE_CLASS
-    ):
+    least = max(ONE_CLASS, true_share + 1 - ONE_CLASS)
+    if len(truth) < LEAST_VERDICT_SAMPLES or predicted_share < least:
         return []
     label = complete.labels[most]
     return [
@@ -227,36 +199,16 @@ def _frequent_class(complete: TargetPredictions) -> list[str]:
     ]
 
 
-def _low_accuracy(constant: Comparison | None) -> list[str]:
-    """Say that guessing one of two classes has a higher accuracy than the model."""
-    if constant is None or constant.key != "auroc":
-        return []
-    model, guess = constant.model["accuracy"], constant.metrics["accuracy"].value
-    if model >= guess:
-        return []
-    return [
-        f"The accuracy is {number(model)}; guessing ({constant.name}) has {number(guess)}. "
-        "AUROC judges order only."
-    ]
-
-
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
     """Trivial baselines of at least half of the samples that solve the task by themselves."""
     key = {0: "r2", 2: "auroc"}.get(len(labels), "balanced_accuracy")
     most = max((rival.samples for rival in comparisons), default=0)
-    solved = dict[str, float]()
-    for rival in comparisons:
-        enough = rival.groups >= LEAST_GROUPS and 2 * rival.samples >= most
-        value = rival.metrics[key].value
-        if rival.trivial and not rival.constant and enough and value >= SOLVED[key]:
-            solved[rival.name] = value
-    if comparison.DEPTH_ALONE in solved or comparison.RICHNESS_ALONE in solved:
-        solved.pop(comparison.DEPTH_AND_RICHNESS, None)
-    effect = "separates the classes" if labels else "explains most of the target"
     return [
-        f'The baseline "{name}" {effect} ({TITLES[key]} {number(value)}): the model may have '
+        f'The baseline "{rival.name}" has {TITLES[key]} {number(value)}: the model may have '
         "learned this instead of biology."
-        for name, value in solved.items()
+        for rival in comparisons
+        if rival.trivial and not rival.constant and 2 * rival.samples >= most
+        if rival.groups >= LEAST_GROUPS and (value := rival.metrics[key].value) >= SOLVED[key]
     ]
 
 
@@ -278,49 +230,34 @@ def within_batches(complete: TargetPredictions) -> float:
     return 1 - float((complete.errors**2).sum()) / around if varies else math.nan
 
 
-def batch_sentences(
-    complete: TargetPredictions, name: str, has_new_batches: bool = False
-) -> list[str]:
-    """Sentences about the metrics inside batches and, unless another one says what
-    `has_new_batches` mean, about new batches.
-    """
+def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
+    """Sentences about the metrics inside batches and about new batches."""
     if complete.batch is None:
         return []
-    sentences, has_batch = list[str](), complete.batch.astype(str) != ""
-    if not has_batch.all():
-        without = f"{(~has_batch).sum()} of {len(has_batch)} samples have no {name}"
-        sentences.append(f"{without} and are left out of statements about it.")
-        complete = complete.at(has_batch)
+    complete = complete.at(complete.batch.astype(str) != "")
     if len(np.unique(np.asarray(complete.batch))) < 2:
-        return sentences
-    sentences += _inside_batches(complete, name)
-    if complete.fold is not None and not has_new_batches:
-        sentences.append(_new_batches(complete, name))
+        return []
+    sentences = [_inside_batches(complete, name)]
+    if complete.fold is not None and not complete.batches_held_out_whole:
+        sentences.append(
+            f"Samples of one {name} are in several folds: the metrics do not hold for a {name} "
+            f"never seen; --cv {name} holds each out whole."
+        )
     return sentences
 
 
-def _inside_batches(complete: TargetPredictions, name: str) -> list[str]:
+def _inside_batches(complete: TargetPredictions, name: str) -> str:
     """Say how good the predictions are inside batches, compared with all samples."""
     labels, inside = complete.labels, within_batches(complete)
     if math.isnan(inside):
-        return [
+        return (
             f"No {name} holds two values of the target in one fold: the target may not be told "
             f"from the {name}."
-        ]
+        )
     # In batches of one class nothing is told of classes.
     varies = pd.Series(complete.truth).groupby(complete.batch).transform("nunique") > 1
     compared = complete.at(varies.to_numpy()) if labels else complete
     key, reference = ("auroc", "") if labels else ("r2", f" against each {name}'s own mean")
     over = unweighted_metrics(compared.measure, compared.truth, compared.predicted)[key]
     text = f"Within a {name}, the {TITLES[key]}{reference} is {number(inside)}"
-    return [f"{text}; over all of these samples it is {number(over)}."]
-
-
-def _new_batches(complete: TargetPredictions, name: str) -> str:
-    """Say whether the metrics hold for a new batch."""
-    if complete.batches_held_out_whole:
-        return f"Every {name} was held out whole: the metrics are those for a {name} never seen."
-    return (
-        f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never "
-        f"seen; --cv {name} holds each out whole."
-    )
+    return f"{text}; over all of these samples it is {number(over)}."

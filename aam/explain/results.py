@@ -173,16 +173,16 @@ class Explanation:
         what = f"{samples} {self.subset} samples with {len(self.features)} ASVs after rarefaction"
         if 0 < known < samples:
             what += f", {known} of them with a truth"
-        unit, of = ("value", f" of {self.group_column}") if self.group_column else ("sample", "")
+        units = f"values of {self.group_column}" if self.group_column else "samples"
         if not self.has_truth:
             return f"effects on the predictions of {what}; no truth, so no importance"
         if self.subset == TRAINING:
             return f"{what}; the models have learned from them, so nothing is tested"
         if self.groups < LEAST_GROUPS:
-            return f"{what}; {too_few(self.groups, unit, of)} for intervals or tests"
+            return f"{what}; {too_few(self.groups, units)} for intervals or tests"
         rough = ", which are few, so this is rough" if self.groups < FEW_GROUPS else ""
         out, tested = self.stands_out.sum(), self.features["p"].notna().sum()
-        over = f"at most {FALSE_DISCOVERIES:g}, over {self.groups} {unit}s{of}{rough}"
+        over = f"at most {FALSE_DISCOVERIES:g}, over {self.groups} {units}{rough}"
         found = f"{out} of {tested} tested ASVs stand out in {what}"
         return f"{found} (share of false discoveries {over})"
 

@@ -109,7 +109,7 @@ def test_the_models_hold_the_intervals_and_evaluate_reports_them(
 def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -> None:
     more = "--metadata-column ph --test-size 0.5 --group-column subject"
     assert main(train(study, tmp_path / "few", more)) == 0
-    assert "ph: no 90 % intervals, 6 held-out groups are too few" in capsys.readouterr().err
+    assert "ph: no 90 % intervals, too few held-out groups (6)" in capsys.readouterr().err
     table = read_predictions(tmp_path / "few" / "predictions.tsv")
     assert table.limits("ph") is None
     assert not load_model(tmp_path / "few" / "model", CPU).notes.intervals

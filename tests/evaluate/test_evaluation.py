@@ -156,16 +156,16 @@ def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_dat
     sentences = said_of(
         bench_data / "oral-age", "age", Columns(batch="study"), "the study's median"
     )
-    assert "Not shown to do better than the study's median" in sentences
+    assert "of the model minus that of the study's median: " in sentences
     assert "Within a study, the R2 against each study's own mean is " in sentences
-    assert "--cv study would test" in sentences
+    assert "--cv study holds each out whole" in sentences
 
 
 def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
     sentences = said_of(
         bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone"
     )
-    assert 'The baseline "depth alone" separates the classes (AUROC 0.98' in sentences
+    assert 'The baseline "depth alone" has AUROC 0.98' in sentences
     assert "may have learned this instead of biology" in sentences
 
 
@@ -197,7 +197,7 @@ def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     assert np.mean(held) == pytest.approx(0.9, abs=0.03)
     table, metadata, _ = of_batches(12, 0)
     assert with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
-    assert "age: no 90 % intervals, 12 values of study are too few: 20 are needed" in caplog.text
+    assert "age: no 90 % intervals, too few values of study (12): 20 are needed" in caplog.text
     assert with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1].keys() == {
         "age"
     }
@@ -297,8 +297,6 @@ def test_without_several_studies_held_out_whole_there_is_no_mean_over_them(given
     assert tiles(record_of(result))[0]["question"] == "AUROC"
     cautions = " ".join(result.verdict.cautions)
     assert "values of study was held out whole" not in cautions
-    whole = "Every study was held out whole: the metrics are those for a study never seen."
-    assert (whole in cautions) == given.batches_held_out_whole
 
 
 def test_samples_without_a_study_are_no_study_held_out_whole():
@@ -308,7 +306,6 @@ def test_samples_without_a_study_are_no_study_held_out_whole():
     assert len(result.in_new_batches) == 2
     cautions = " ".join(result.verdict.cautions)
     assert "Each of 2 values of study was held out whole" in cautions
-    assert "Every study" not in cautions
 
 
 def test_a_report_leads_with_studies_never_seen():

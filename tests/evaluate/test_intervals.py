@@ -238,8 +238,8 @@ HALF = np.maximum(np.arange(100), 59)
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"groups": np.arange(100) % 8}, "8 groups only"),
-        ({"truth": (np.arange(100) < 5).astype(np.int64)}, "5 groups of the class 'case' only"),
+        ({"groups": np.arange(100) % 8}, "few groups (8)"),
+        ({"truth": (np.arange(100) < 5).astype(np.int64)}, "few groups of the class 'case' (5)"),
         ({"groups": HALF}, "one group above all, which has 60 % of the samples"),
         ({}, ""),
     ],

@@ -75,7 +75,7 @@ def test_groups_without_a_truth_are_no_evidence():
     assert table[["p", "importance.low"]].isna().all(axis=None)
     np.testing.assert_allclose(table["importance"], losses.toarray()[known].mean(axis=0))
     verdict = explanation_of(part, UNNAMED, GROUPS, "child", "held-out").verdict()
-    assert "12 of them with a truth; 3 values of child are too few for intervals" in verdict
+    assert "12 of them with a truth; too few values of child (3) for intervals" in verdict
 
 
 def test_nothing_is_tested_on_samples_that_the_model_has_learned_from():
