@@ -14,7 +14,7 @@ import re
 import runpy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -193,9 +193,11 @@ def _parser(command: str, default: Any) -> argparse.ArgumentParser:
     """The parser of a command, which returns the words of each option that is there."""
     from aam.options import options_of
 
+    options = list(options_of(default))
+    required = [f"{option.name} {option.metavar}" for option in options if option.required]
     parser = _Parser(
         prog=command,
-        usage=" ".join([command, *_required_words(default), "[OPTIONS]"]).replace("%", "%%"),
+        usage=" ".join([command, *required, "[OPTIONS]"]).replace("%", "%%"),
         description=f"{type(default).__doc__} --config FILE reads options from TOML or a run.json; "
         "the command line wins.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=NAME_WIDTH),
@@ -204,21 +206,12 @@ def _parser(command: str, default: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, help=argparse.SUPPRESS)
     groups: dict[type, Any] = {type(default): parser.add_argument_group("Options")}
-    for option in options_of(default):
+    for option in options:
         kind = type(option.section)
         if kind not in groups:
             groups[kind] = parser.add_argument_group(kind.__doc__)
         _add(groups[kind], option)
     return parser
-
-
-def _required_words(default: Any) -> Iterator[str]:
-    """Yield the options that a command requires, with placeholders of their values."""
-    from aam.options import options_of
-
-    for option in options_of(default):
-        if option.required:
-            yield f"{option.name} {option.metavar}"
 
 
 def _add(group: Any, option: Any) -> None:

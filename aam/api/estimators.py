@@ -15,7 +15,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from aam.api.models import Model
-from aam.api.training import Training, check_targets, fit_model, load_folds, split_of_all
+from aam.api.training import check_targets, fit_model, load_folds, split_of_all
 from aam.config import (
     PREDICTION_PASSES,
     RESERVED,
@@ -41,7 +41,6 @@ from aam.data.inputs import (
     read_inputs,
     table_from,
 )
-from aam.data.splits import Split
 from aam.errors import InputError, problem, reworded, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import check_writable
@@ -53,7 +52,7 @@ from aam.options import Attention, configured
 from aam.predict.blend import MEMBERS
 from aam.predict.held_out import judged_columns
 from aam.predict.prediction import fit_intervals, predict_rows
-from aam.predict.saved_model import SavedModel, save_model
+from aam.predict.saved_model import save_model
 from aam.typing import Floats, OptionValue, PathLike
 
 if TYPE_CHECKING:
@@ -197,8 +196,8 @@ class AmpliconEstimator:
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        where, names = type(self).__name__, (item.name for item in dataclasses.fields(self))
-        parameters = {name: getattr(self, name) for name in names}
+        where = type(self).__name__
+        parameters = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         inputs = read_inputs(configured(FineTuneConfig(), parameters, where), (), X, tree=tree)
         ids, target = inputs.tables[0].sample_ids, _target_name(y)
         self._learn_classes(aligned(y, ids, "y"))
@@ -216,8 +215,12 @@ class AmpliconEstimator:
         split = folds.splits[0] if len(folds.splits) == 1 else split_of_all(folds)
         weight_of = _weights(weights, table.sample_ids, folds.config.targets.members)
         saved = fit_model(folds, split, weights=weight_of)
-        notes = dataclasses.replace(saved.notes, **_interval_notes(saved, folds, split))
-        saved = dataclasses.replace(saved, notes=notes)
+        if ids := split.ids("test"):
+            study, runtime = folds.study, folds.config.runtime
+            held_out = predict_rows(saved, study, ids, runtime, PREDICTION_PASSES)
+            columns = judged_columns(folds.config)
+            _, notes = fit_intervals(held_out, study, {split: saved}, columns)
+            saved = dataclasses.replace(saved, notes=dataclasses.replace(saved.notes, **notes))
         machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
         self.model_ = Model((), [saved], machine)
         self.sample_ids_ = table.sample_ids
@@ -418,15 +421,6 @@ class AmpliconEstimator:
                 "use model_.predict, which leaves their rows empty"
             )
         return predictions, values
-
-
-def _interval_notes(saved: SavedModel, folds: Training, split: Split) -> dict[str, Any]:
-    """Notes on the intervals of a model, fitted on the samples that it has not learned from."""
-    if not (ids := split.ids("test")):
-        return {}
-    study, columns = folds.study, judged_columns(folds.config)
-    held_out = predict_rows(saved, study, ids, folds.config.runtime, PREDICTION_PASSES)
-    return fit_intervals(held_out, study, {split: saved}, columns)[1]
 
 
 def _weights(
