@@ -326,21 +326,19 @@ def test_an_output_that_exists_is_named(tmp_path):
     assert "--table: not given" in message
 
 
-def test_class_weights_of_numbers_are_refused():
-    weighted = TargetConfig(class_weights=("balanced",))
-    (problem,) = weighted.kind_problems(2, 0)
-    assert "--class-weights: no column to predict has classes; leave it out, or" in problem
-    assert weighted.kind_problems(0, 1) == TargetConfig().kind_problems(0, 0) == []
-
-
 @pytest.mark.parametrize(
-    ("name", "value"), [("target_transform", "none"), ("loss_type", "mse"), ("loss_type", "mae")]
+    ("name", "value", "kind"),
+    [
+        ("class_weights", ("balanced",), "classes"),
+        ("target_transform", "none", "numbers"),
+        ("loss_type", "mse", "numbers"),
+    ],
 )
-def test_options_of_numbers_are_refused_for_classes(name, value):
-    config = TargetConfig(**{name: value})
-    (problem,) = config.kind_problems(0, 2)
-    assert f"--{name.replace('_', '-')}: no column to predict has numbers" in problem
-    assert config.kind_problems(1, 2) == []
+def test_options_without_an_effect_are_refused(name, value, kind):
+    columns, config = {"numbers": 2, "classes": 2}, TargetConfig(**{name: value})
+    assert config.kind_problems(*columns.values()) == TargetConfig().kind_problems(0, 0) == []
+    (problem,) = config.kind_problems(*(columns | {kind: 0}).values())
+    assert f"--{name.replace('_', '-')}: no column to predict has {kind}; leave it out" in problem
 
 
 def test_sizes_that_contradict_the_pretrained_encoder_are_refused():

@@ -476,13 +476,6 @@ def test_further_options_variables_and_limits_of_a_site(pretrain):
     assert "#SBATCH --time=08:00:00\n" in pretrain("--nodes=4", "--time=8:00:00", **limits)
 
 
-def test_problems_of_the_site_and_of_options_are_in_one_message(login, make, tmp_path):
-    done = make("pretrain-node", status=2, ACCOUNT="a b", ARGS="--epochs -3 --lr x --seed 1.5")
-    parts = ["account is 'a b'", "--epochs -3: expected a whole number, 1 or more"]
-    parts += ["--lr x: expected a number", "--seed 1.5: expected a whole number, 0 or more"]
-    assert absent(done.stderr, *parts) == []
-
-
 @pytest.mark.parametrize("parts", [1, 3, 6], ids=["SPX", "TPX", "CPX"])
 def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, parts):
     """A node of Cosmos in each mode of its four APUs; rank N of a node takes its device N."""
@@ -712,6 +705,13 @@ REFUSED = [
         "--seed: each run of --seeds",
     ),
     ("stage --seeds 3 14 TABLE", "--seeds, --chain: stage has one job"),
+    (
+        "AAM_SITE_ACCOUNT='a b' pretrain_node TABLE --epochs -3 --lr x --seed 1.5",
+        "account is 'a b'",
+        "--epochs -3: expected a whole number, 1 or more",
+        "--lr x: expected a number",
+        "--seed 1.5: expected a whole number, 0 or more",
+    ),
     # Options.
     (
         "pretrain_single TABLE --epoch 3 --metadata-column ph --trim yes --lr",
@@ -828,7 +828,3 @@ def test_a_removed_option_is_answered(of_table, monkeypatch):
     monkeypatch.setattr(options, "removed_options", lambda: gone)
     message = of_table("unifrac", more=("--tree", "tree.nwk", "--stripe", "1/2"), status=2).stderr
     assert "--stripe was removed: one process computes the whole matrix" in message
-
-
-def test_make_without_an_input_is_refused(make):
-    assert "no input to copy" in make("stage", 2).stderr

@@ -13,52 +13,30 @@ from tests.refusals import refusal
 
 IDS = ("001", "002", "003", "010")
 
-INDEXES = {
-    "zeros lost": [1, 2, 3, 10],
-    "zeros lost, in another order": [10, 3, 2, 1],
-    "floats": [1.0, 2.0, 3.0, 10.0],
-    "a leading X": ["X001", "X002", "X003", "X010"],
-    "blanks": ["001 ", "002 ", "003 ", "010 "],
-    "quotes": ["'001'", "'002'", "'003'", "'010'"],
-    "a suffix": ["001.1", "002.1", "003.1", "010.1"],
-    "a prefix": ["10249.001", "10249.002", "10249.003", "10249.010"],
-    "bytes": [b"001", b"002", b"003", b"010"],
-    "unknown names": ["a", "b", "c", "d"],
-    "positions that begin with 1": pd.RangeIndex(1, 5),
-    "positions after a selection": [2, 0, 3, 1],
-    "two levels": pd.MultiIndex.from_tuples(
-        [("a", "001"), ("a", "002"), ("b", "003"), ("b", "010")]
-    ),
-    "dates": pd.date_range("2020-01-01", periods=4),
-    "only some": ["001", "002", "003", "x"],
-    "other case": ["Ä1", "Ä2", "Ä3", "Ä4"],
-}
+# Indexes of values, and what explains that they do not match.
+INDEXES = [
+    ([1, 2, 3, 10], "zeros before numbers"),
+    ([1.0, 2.0, 3.0, 10.0], "a .0 at the end and zeros before numbers"),
+    (["X001", "X002", "X003", "X010"], "a leading X"),
+    (["001 ", "002 ", "003 ", "010 "], "blanks around them"),
+    (["'001'", "'002'", "'003'", "'010'"], "quotes around them"),
+    (["001.1", "002.1", "003.1", "010.1"], "a suffix"),
+    (["10249.001", "10249.002", "10249.003", "10249.010"], "a prefix"),
+    ([b"001", b"002", b"003", b"010"], ""),
+    (["001", "002", "003", "x"], ""),
+    (pd.RangeIndex(1, 5), ""),
+    ([2, 0, 3, 1], ""),
+    (pd.MultiIndex.from_tuples([("a", "001"), ("a", "002"), ("b", "003"), ("b", "010")]), ""),
+]
 
 
-@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
-def test_an_index_that_does_not_match_is_never_taken_by_position(index):
+@pytest.mark.parametrize(("index", "reason"), INDEXES)
+def test_an_index_that_does_not_match_is_never_taken_by_position(index, reason):
     """The values of a Series with such an index were taken in its own order."""
-    assert "samples are not in its index" in refusal(
-        aligned, pd.Series([1, 2, 3, 4], index), IDS, "y"
-    )
-
-
-@pytest.mark.parametrize(
-    ("index", "reason"),
-    [
-        ("zeros lost", "zeros before numbers"),
-        ("floats", "a .0 at the end and zeros before numbers"),
-        ("a leading X", "a leading X"),
-        ("blanks", "blanks around them"),
-        ("quotes", "quotes around them"),
-        ("a suffix", "a suffix"),
-        ("a prefix", "a prefix"),
-    ],
-)
-def test_the_reason_is_said(index, reason):
-    message = refusal(aligned, pd.Series([1, 2, 3, 4], INDEXES[index]), IDS, "y")
-    assert f"4 of 4 match when you ignore {reason}" in message
+    message = refusal(aligned, pd.Series([1, 2, 3, 4], index), IDS, "y")
+    assert "samples are not in its index" in message
     assert "y.to_numpy()" in message
+    assert not reason or f"4 of 4 match when you ignore {reason}" in message
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import pickle
+import shlex
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from aam.cli import main
 from aam.config import DataConfig, FineTuneConfig
 from aam.data.inputs import is_numeric
 from aam.errors import InputError
-from aam.options import options_of
+from aam.options import command_line, options_of
 from tests.refusals import refusal
 
 
@@ -70,14 +71,6 @@ def frame(biom_table: biom.Table) -> pd.DataFrame:
     return pd.DataFrame(counts, biom_table.ids(), biom_table.ids(axis="observation"))
 
 
-def words(options: dict[str, object]) -> list[str]:
-    return [
-        word
-        for name, value in options.items()
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
-
-
 @pytest.fixture(scope="module")
 def regressor(
     frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]
@@ -99,7 +92,8 @@ def test_estimator_and_command_predict_the_same_bits(
         f"train --table {study_folder}/table.biom --metadata {study_folder}/metadata.tsv".split()
     )
     train += ["--metadata-column", "ph", "--group-column", "subject", "--test-size", "0"]
-    assert main([*train, *words(small), "--output-dir", str(tmp_path / "run")]) == 0
+    train += shlex.split(command_line("", **small))[2:]
+    assert main([*train, "--output-dir", str(tmp_path / "run")]) == 0
     loaded = aam.load(tmp_path / "run", device="cpu", threads=1)
     ours, theirs = regressor.predict(frame), loaded.predict(study_folder / "table.biom")
     assert loaded.targets == ("ph",)
@@ -289,17 +283,6 @@ CHECKS = (
 def test_checks_of_scikit_learn_pass(kind):
     for name in CHECKS:
         getattr(estimator_checks, name)(kind.__name__, kind())
-
-
-def test_parameters_are_the_options_of_train():
-    parameters = inspect.signature(aam.AmpliconRegressor).parameters
-    assert {"epochs", "pretrained_encoder", "members", "seed", "unifrac_metric"} <= set(parameters)
-    assert not {"table", "output_dir", "metadata_column", "distributed", "resume_from", "cv"} & set(
-        parameters
-    )
-    assert parameters["epochs"].default == 10
-    estimator = aam.AmpliconRegressor(epochs=3)
-    assert clone(estimator).set_params(seed=4).get_params()["epochs"] == 3
 
 
 @pytest.mark.slow

@@ -92,22 +92,9 @@ def clinical(frame: pd.DataFrame) -> str:
 
 def german(frame: pd.DataFrame) -> str:
     frame["birth"] = odd(
-        frame["birth"].map({"vaginal": "spontan", "section": "Kaiserschnitt"}), "k.A."
+        frame["birth"].map({"vaginal": "spontan", "section": "Kaiserschnitt"}), "k. A."
     )
     frame["Größe"] = [f"1,{50 + row}" for row in range(SAMPLES)]
-    return tabs(frame)
-
-
-def french(frame: pd.DataFrame) -> str:
-    frame["birth"] = odd(
-        frame["birth"].map({"vaginal": "voie basse", "section": "césarienne"}), "non renseigné"
-    )
-    return tabs(frame)
-
-
-def spanish(frame: pd.DataFrame) -> str:
-    frame["birth"] = odd(frame["birth"].map({"vaginal": "parto", "section": "cesárea"}), "sin dato")
-    frame["fecha"] = [f"{1 + row % 28:02d}/{1 + row % 12:02d}/2019" for row in range(SAMPLES)]
     return tabs(frame)
 
 
@@ -191,9 +178,7 @@ EXPORTS = {
     "clinical export, a limit in the target": Export(
         clinical, "crp", status=2, said=("'<0.5' (sample '11.S13')", "--missing-values")
     ),
-    "German": Export(german, said=(f"class 'k.A.' {LEFT_OUT}", "--missing-values k.A.")),
-    "French": Export(french, said=("--missing-values 'non renseigné' --missing drop",)),
-    "Spanish": Export(spanish, said=(f"class 'sin dato' {LEFT_OUT}",)),
+    "German": Export(german, said=(f"class 'k. A.' {LEFT_OUT}", "--missing-values 'k. A.' --")),
     "Qiita": Export(qiita),
     "write.csv of R": Export(written_by_r, "age"),
     "write.csv of R, NA in the target": Export(
@@ -211,7 +196,6 @@ EXPORTS = {
         classes_of_one_cohort, more="--study-column cohort", said=("class 'assisted'", "held out")
     ),
     "a wrong directive": Export(typed),
-    "one cell: unknown": Export(one_cell("unknown"), said=(f"class 'unknown' {LEFT_OUT}",)),
     "one cell: upper case": Export(one_cell("Section"), said=("'Section' 1 of 1", LEFT_OUT)),
     "one cell: a unit among numbers": Export(
         one_cell("12 months", "age"), "age", status=2, said=("'12 months' (sample '11.S13')",)
