@@ -16,8 +16,7 @@ from aam.files.atomic import MANIFEST
 
 ENTRY_POINTS = "aam.encoders"
 
-# The package that provides an encoder, and how to install it.
-PACKAGES = {"16s-v4": "aam-16s"}
+# How to install the encoder 16s-v4.
 INSTALL = "pip install aam-16s (in a clone of aam: pip install --no-deps ./plugins/aam-16s)"
 
 
@@ -30,9 +29,7 @@ def why_no_encoder(name: str) -> str:
     """Explain why `name`, which is no file, names no installed encoder; '' if it does."""
     if name in installed():
         return ""
-    if name in PACKAGES:
-        return f"the encoder {name} is part of {PACKAGES[name]}, which is not installed: {INSTALL}"
-    names = shown(installed()) or f"none; {INSTALL}"
+    names = shown(installed()) or f"none; 16s-v4 is part of aam-16s: {INSTALL}"
     return f"no such file or folder, and no installed encoder (installed: {names})"
 
 

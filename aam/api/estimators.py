@@ -470,11 +470,10 @@ def _covariates(covariates: pd.DataFrame | None, sample_ids: Sequence[str]) -> p
     return covariates.iloc[rows].set_axis(index).rename(columns=str)
 
 
-class AmpliconRegressor(RegressorMixin, AmpliconEstimator, BaseEstimator):  # type: ignore[misc]
+class AmpliconRegressor(AmpliconEstimator, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Regression of a number on amplicon tables; parameters and `fit` as `AmpliconEstimator`."""
 
     _metric = staticmethod(r2_score)
-    score = AmpliconEstimator.score
 
     def _target_column(self, values: list[Any]) -> Floats:
         present = (str(value) for value in values if not is_missing_value(value))
@@ -551,7 +550,7 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator, BaseEstimator):  # ty
         return limits
 
 
-class AmpliconClassifier(ClassifierMixin, AmpliconEstimator, BaseEstimator):  # type: ignore[misc]
+class AmpliconClassifier(AmpliconEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classification of amplicon tables; parameters and `fit` as `AmpliconEstimator`.
 
     Attributes
@@ -562,7 +561,6 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator, BaseEstimator):  # 
 
     _classifier = True
     _metric = staticmethod(accuracy_score)
-    score = AmpliconEstimator.score
 
     def _target_column(self, values: list[Any]) -> Any:
         return pd.Categorical([*map(str, np.array(values).tolist())])
