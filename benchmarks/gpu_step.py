@@ -23,7 +23,7 @@ from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.data.batch import PaddedBatch
 from aam.device.measure import synchronize
 from aam.device.platform import Facts, choose_device, device_name
-from aam.device.probe import ProbeSpec, try_now
+from aam.device.probe import ProbeSpec, Verdict, try_now
 from aam.engine.capture import CapturedSteps
 from aam.engine.step import MicroBatch, Snapshot, TakeStep
 from aam.options import RunConfig
@@ -217,10 +217,10 @@ def run_part(
             seconds=min(left, CASE_SECONDS),
             isolated=isolated,
         )
-        outcome = {"ok": False, "reason": f"no time is left of {PART_SECONDS:g} s"}
+        outcome = Verdict(False, f"no time is left of {PART_SECONDS:g} s")
         if left > LEAST_SECONDS:
             outcome = try_now(spec)
-        results[key] = outcome["facts"] if outcome["ok"] else {"failed": outcome["reason"]}
+        results[key] = outcome.facts if outcome.ok else {"failed": outcome.reason}
         print(key, results[key], flush=True)
         write(path, name, part, results)
     return results

@@ -19,7 +19,7 @@ from aam.api.machine_report import is_report, read_baseline, write_report
 from aam.config import DataConfig, DoctorConfig, ModelConfig, PretrainConfig
 from aam.data.simulate import simulate
 from aam.device import environment, measure
-from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
+from aam.device.attention import Checks, best_backend, check_backends, fault, is_wrong
 from aam.device.distributed import examine_ranks, process_group, record_transport
 from aam.device.environment import CUDA_HINT, HIP_HINT, describe_change, first_tensor
 from aam.device.platform import (
@@ -36,11 +36,11 @@ from aam.engine.logger import flatten
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.output_folder import check_output_file, check_replaced_file
 from aam.options import RunConfig, RuntimeConfig, command_line, files_read
-from aam.training.decisions import make_steps, probe_run
+from aam.training.decisions import CHECKS, make_steps, probe_run
 
 log = logging.getLogger("aam")
 
-REPORT_FORMAT = 4
+REPORT_FORMAT = 5
 
 # Steps of the short training, and the largest relative difference of its losses from the CPU's.
 STEPS, LOSS_TOLERANCE = 10, 1e-3
@@ -53,13 +53,6 @@ FAULTY_TRITON = "3.1"
 
 DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
 NO_GPU = f"check the driver, {DEVICES} and torch's build"
-
-
-# What the probe tries on a GPU, and what a run does where that fails.
-PROBED = {
-    "capture": ("graphs of steps fail", "steps are started one operation at a time, and slower"),
-    "workers": ("processes that prepare batches fail", "the main process prepares them"),
-}
 
 
 class Finding(NamedTuple):
@@ -81,20 +74,15 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     for change in (*needed, *changes):
         mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
         yield Finding("mended", f"{change.name}: {change.reason}", mend)
-    now, newest = (
-        [int(part) for part in text.split(".")[:2]] for text in (release, TESTED_TORCH[1])
-    )
-    if now > newest:
-        problem = (
-            f"PyTorch {release} is newer than the tested releases, {' to '.join(TESTED_TORCH)}"
-        )
+    if _release(release) > _release(TESTED_TORCH[1]):
+        tested = " to ".join(TESTED_TORCH)
+        problem = f"PyTorch {release} is newer than the tested releases, {tested}"
         yield Finding("note", problem, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
-    triton = facts["torch"].get("triton") or ""
-    if platform.vendor == "AMD" and triton.split(".")[:2] == FAULTY_TRITON.split("."):
+    triton = facts["torch"].get("triton")
+    if platform.vendor == "AMD" and triton and _release(triton) == _release(FAULTY_TRITON):
         problem = f"Triton {triton} compiles no boolean reductions (int1, int8) for AMD GPUs"
-        yield Finding(
-            "note", problem, "take that of PyTorch: pip install pytorch-triton-rocm==3.3.1"
-        )
+        mend = "take that of PyTorch: pip install pytorch-triton-rocm==3.3.1"
+        yield Finding("note", problem, mend)
     # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
     pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
     moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
@@ -108,43 +96,36 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     if (difference := report["training"].get("difference", 0.0)) > LOSS_TOLERANCE:
         problem = f"{STEPS} steps of training differ from the CPU's by {difference:.2g} of the loss"
         yield Finding("wrong", problem, "train with --device cpu, and report the file of --output")
-    for name, message in report["compile"].get("tried", {}).items():
-        if message != "right":
-            mend = f"--compile-model takes {report['compile'].get('backend')}"
-            yield Finding("note", f"torch.compile with {name}: {message}", mend)
     for name, outcome in report["probe"].items():
         if not outcome["ok"]:
-            yield Finding("note", f"{PROBED[name][0]}: {outcome['reason']}", PROBED[name][1])
+            problem = f"{name} does not work here: {outcome['reason']}"
+            yield Finding("note", problem, CHECKS[name].instead)
     if report["unseen"]:
         yield Finding("wrong", "a GPU is present or requested, and torch sees none", NO_GPU)
+
+
+def _release(version: str) -> list[int]:
+    """Return the first two numbers of a version."""
+    return [int(part) for part in version.split(".")[:2]]
 
 
 def _wrong_attention(results: Checks, chosen: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a finding for each back end that is wrong."""
     for kind, checks in results.items():
         for name, check in checks.items():
-            if check["wrong"]:
-                error = max(check["forward"], check["backward"])
-                problem = f"attention {name}, {kind}: off by {error:.3g} against float64"
+            if is_wrong(kind, check):
                 mend = f"aam takes {chosen.get(kind, 'none')}; upgrade PyTorch"
-                yield Finding("wrong", problem, mend)
+                yield Finding("wrong", f"attention {name}, {kind}: {fault(kind, check)}", mend)
 
 
 def judge_attention(results: Checks, timed: bool) -> Facts:
-    """Return the checks of the back ends, which of them are wrong, and which are chosen."""
-    for kind, checks in results.items():
-        for check in checks.values():
-            check["wrong"] = is_wrong(kind, check)
-    try:
-        return {"results": results, "chosen": choose_backends(results, "auto", timed)}
-    except InputError as error:
-        # Nothing is right: the findings say it, one by one.
-        log.warning("%s", error)
-        return {"results": results, "chosen": {}}
+    """Return the checks of the back ends, and the best for each kind of call where any is right."""
+    best = {kind: best_backend(kind, checks, timed) for kind, checks in results.items()}
+    return {"results": results, "chosen": {kind: name for kind, name in best.items() if name}}
 
 
 def measure_attention(device: torch.device, dtypes: Sequence[torch.dtype]) -> Facts:
-    """Return the checks of all back ends, made now, and which are wrong or chosen."""
+    """Return the checks of all back ends, made now, and which are chosen."""
     checks = check_backends(device, dtypes, ModelConfig().attention_shapes, refresh=True)
     return judge_attention(checks, device.type == "cuda")
 
@@ -215,7 +196,6 @@ def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
         "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
         "attention": attention,
         "rates": rates,
-        "compile": probed.pop("compile", {}),
         "probe": probed,
         "training": trained,
     }
@@ -242,78 +222,74 @@ def _examine_ranks(config: DoctorConfig) -> Facts | None:
 
 
 def _examine_attention(config: DoctorConfig) -> Facts:
-    """Check the attention kernels alone, and print the verdict and a line for each."""
+    """Check the attention kernels alone."""
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
     device = prepare_device(runtime)
     attention = measure_attention(device, _precisions(runtime, device))
-    findings = [*_wrong_attention(**attention)]
-    verdict = f"{len(findings)} wrong" if findings else "nothing is wrong"
-    print(f"attention on {device_name(device)}: {verdict}")
-    for finding in findings:
-        print(f"{finding.level}: {finding.what}\n    {finding.mend}")
-    print("\n".join(_attention_lines(attention)))
-    status = FAILED if findings else FINISHED
-    release = {"format": REPORT_FORMAT, "aam": aam.__version__}
-    return {**release, "attention": attention, "status": status}
+    title, findings = f"attention on {device_name(device)}", [*_wrong_attention(**attention)]
+    return _shown(title, findings, {"attention": attention})
 
 
 def _examine_machine(config: DoctorConfig) -> Facts:
-    """Examine this machine and print the report on one screen, the verdict first."""
+    """Examine this machine."""
     facts, measured = examine(config)
     platform = platform_of(facts)
-    findings = [*collect_findings(platform, facts, measured)]
-    wrong = any(finding.level == "wrong" for finding in findings)
-    report = {
-        "format": REPORT_FORMAT,
-        "aam": aam.__version__,
+    about = {
         "date": time.strftime("%Y-%m-%d"),
         "platform": dataclasses.asdict(platform),
         **measured,
         "environment": facts["environment"],
         "container": environment.container(),
+    }
+    findings = [*collect_findings(platform, facts, measured)]
+    return _shown(f"aam doctor: {platform.name}", findings, about)
+
+
+def _shown(title: str, findings: Sequence[Finding], about: Facts) -> Facts:
+    """Print the verdict, the findings and what was measured; return all as the report."""
+    wrong = any(finding.level == "wrong" for finding in findings)
+    print(f"{title}: {'something' if wrong else 'nothing'} is wrong")
+    for finding in findings:
+        print(f"{finding.level}: {finding.what}\n    {finding.mend}")
+    print("\n".join(_report_lines(about)))
+    return {
+        "format": REPORT_FORMAT,
+        "aam": aam.__version__,
+        **about,
         "findings": [finding._asdict() for finding in findings],
         "status": FAILED if wrong else FINISHED,
     }
-    print(f"aam doctor: {platform.name}: {'something' if wrong else 'nothing'} is wrong")
-    for finding in findings:
-        print(f"{finding.level}: {finding.what}\n    {finding.mend}")
-    print("\n".join(_report_lines(report)))
-    return report
 
 
-def _report_lines(report: Facts) -> Iterator[str]:
-    """A line for each fact of a machine."""
-    speed = report["training"]["samples_per_s"]
-    facts = {
-        **report["platform"],
-        "memory": f"{report['platform']['memory'] / 1e9:.1f} GB",
-        "devices": report["devices"],
-        "NUMA nodes": report["numa"],
-        **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in report["rates"].items()},
-        **report["environment"],
-        "container": report["container"]["path"],
-        "compile": report["compile"].get("backend"),
-        **{name: outcome["reason"] for name, outcome in report["probe"].items()},
-        "training": f"{speed:.3g} samples/s, a short run",
-    }
+def _report_lines(about: Facts) -> Iterator[str]:
+    """A line for each fact of a machine, and for each back end of attention."""
+    facts = Facts()
+    if "platform" in about:
+        speed, memory = about["training"]["samples_per_s"], about["platform"]["memory"]
+        facts = {
+            **about["platform"],
+            "memory": f"{memory / 1e9:.1f} GB",
+            "devices": about["devices"],
+            "NUMA nodes": about["numa"],
+            **{name: f"{rate / 1e9:.3g} GFLOP/s" for name, rate in about["rates"].items()},
+            **about["environment"],
+            "container": about["container"]["path"],
+            **{name: outcome["reason"] for name, outcome in about["probe"].items()},
+            "training": f"{speed:.3g} samples/s, a short run",
+        }
+    for kind, checks in about["attention"]["results"].items():
+        for name, check in checks.items():
+            taken = "taken" if name == about["attention"]["chosen"].get(kind) else ""
+            # A CPU is not timed.
+            speed = f"{1e3 * check['seconds']:.3g} ms" if check.get("seconds") else ""
+            errors = fault(kind, check)
+            if not errors:
+                errors = f"error {check['forward']:.2g}, backward {check['backward']:.2g}"
+            words = (errors, speed, taken)
+            facts[f"attention {kind:<18} {name:<14}"] = ", ".join(word for word in words if word)
     for name, value in flatten(facts).items():
         if value not in (None, []):
             yield f"{name:<26} {value}"
-    yield from _attention_lines(report["attention"])
-
-
-def _attention_lines(attention: Facts) -> Iterator[str]:
-    """A line for each back end of attention."""
-    for kind, results in attention["results"].items():
-        for name, result in results.items():
-            words = "refused"
-            if "refused" not in result:
-                taken = ", taken" if name == attention["chosen"].get(kind) else ""
-                errors = f"error {result['forward']:.2g}, backward {result['backward']:.2g}"
-                # A CPU is not timed.
-                speed = f", {1e3 * result['seconds']:.3g} ms" if result["seconds"] else ""
-                words = f"{errors}{speed}{', wrong' if result['wrong'] else taken}"
-            yield f"attention {kind:<18} {name:<14} {words}"
 
 
 def doctor(config: DoctorConfig) -> int:

@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,15 +78,20 @@ def call_kind(dtype: torch.dtype, masked: bool) -> str:
     return f"{str(dtype).removeprefix('torch.')}, {'masked' if masked else 'unmasked'}"
 
 
+def _parsed(kind: str) -> tuple[torch.dtype, bool]:
+    """Return the precision of a kind of call, and whether it has a mask."""
+    dtype, _, masked = kind.partition(", ")
+    return getattr(torch, dtype), masked == "masked"
+
+
 def use_backends(names: dict[str, str], on: str = "cpu") -> None:
     """Let `scaled_dot_product_attention` use these back ends from now on, one for each kind of call
     `on` a device.
     """
     _backends.clear()
     for kind, name in names.items():
-        dtype, _, masked = kind.partition(", ")
         if name != SDPA:
-            _backends[on, getattr(torch, dtype), masked == "masked"] = name
+            _backends[(on, *_parsed(kind))] = name
 
 
 def backends_in_use() -> dict[str, str]:
@@ -157,13 +162,12 @@ def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, shape
     return {"forward": forward, "backward": max(backward) / max(largest, 1.0), "seconds": duration}
 
 
-def _check_backend(
-    name: str, device: torch.device, dtype: torch.dtype, masked: bool, shapes: Sequence[Shape]
-) -> Check:
+def _check_backend(name: str, device: torch.device, kind: str, shapes: Sequence[Shape]) -> Check:
     """Return the largest errors of one back end over all shapes, and the seconds of all, or why it
     refuses.
     """
-    use_backends({call_kind(dtype, masked): name}, device.type)
+    use_backends({kind: name}, device.type)
+    dtype, masked = _parsed(kind)
     try:
         with warnings.catch_warnings():
             # torch explains by warnings why a back end does not serve a call.
@@ -178,40 +182,27 @@ def _check_backend(
     return {**largest, "seconds": sum(run["seconds"] for run in runs)}
 
 
-def check_call_kind(
-    device: torch.device,
-    dtype: torch.dtype,
-    masked: bool,
-    shapes: Sequence[Shape],
-    names: Sequence[str] = KERNELS,
-) -> dict[str, Check]:
-    """Check back ends for calls of one kind and of these shapes; back ends in use stay as they
-    are.
-    """
-    backends, threads = dict(_backends), torch.get_num_threads()
-    # So little work that a second thread, on a busy machine, costs seconds.
-    torch.set_num_threads(1)
-    try:
-        return {name: _check_backend(name, device, dtype, masked, shapes) for name in names}
-    finally:
-        torch.set_num_threads(threads)
-        _backends.clear()
-        _backends.update(backends)
-
-
 def try_backends(
     device: torch.device,
     kind: str,
     shapes: Sequence[Shape],
-    names: Sequence[str],
-    deterministic: bool,
+    names: Sequence[str] = KERNELS,
+    deterministic: bool = False,
 ) -> dict[str, Check]:
-    """Check back ends for calls of one kind, as the probe calls it (`aam.device.probe`)."""
+    """Check back ends for calls of one kind and of these shapes, as the probe calls it
+    (`aam.device.probe`); back ends in use stay as they are.
+    """
     if deterministic != torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(deterministic)
-    dtype, _, masked = kind.partition(", ")
-    shapes = [(batch, heads, length, width) for batch, heads, length, width in shapes]
-    return check_call_kind(device, getattr(torch, dtype), masked == "masked", shapes, names)
+    backends, threads = dict(_backends), torch.get_num_threads()
+    # So little work that a second thread, on a busy machine, costs seconds.
+    torch.set_num_threads(1)
+    try:
+        return {name: _check_backend(name, device, kind, shapes) for name in names}
+    finally:
+        torch.set_num_threads(threads)
+        _backends.clear()
+        _backends.update(backends)
 
 
 def _probed(spec: ProbeSpec) -> dict[str, Check]:
@@ -262,25 +253,33 @@ def check_backends(
 # --- the choice --------------------------------------------------------------------------------
 
 
-def is_wrong(kind: str, check: Check) -> bool:
-    """Return whether a back end serves this kind of call and computes it wrong."""
-    dtype = getattr(torch, kind.partition(",")[0])
-    error = max(check.get("forward", 0.0), check.get("backward", 0.0))
-    return "refused" not in check and not error <= KERNEL_TOLERANCE[dtype]
-
-
-def _reason(check: Check) -> str:
-    """Reason for not using a back end."""
+def fault(kind: str, check: Check) -> str:
+    """Return why a back end cannot be used for a kind of call; empty where it can."""
     if "refused" in check:
         return f"does not serve it ({check['refused']})"
-    return f"is off by {max(check['forward'], check['backward']):.3g} against float64"
+    error = max(check["forward"], check["backward"])
+    is_right = error <= KERNEL_TOLERANCE[_parsed(kind)[0]]
+    return "" if is_right else f"is off by {error:.3g} against float64"
+
+
+def is_wrong(kind: str, check: Check) -> bool:
+    """Return whether a back end serves this kind of call and computes it wrong."""
+    return "refused" not in check and fault(kind, check) != ""
+
+
+def best_backend(kind: str, checks: Mapping[str, Check], timed: bool) -> str | None:
+    """Return the fastest back end that is right or, where nothing was `timed`, torch's own choice
+    if that is right; None if none is, and ``math`` where nothing could be tried.
+    """
+    order = BACKENDS if timed else KERNELS
+    right = [name for name in order if name in checks and not fault(kind, checks[name])]
+    if timed:
+        right.sort(key=lambda name: checks[name]["seconds"])
+    return "math" if not checks else next(iter(right), None)
 
 
 def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, str]:
-    """Choose the back end of each kind of call, from the checks alone.
-
-    ``auto`` takes the fastest that is right or, where nothing was `timed`, torch's own choice if
-    that is right.
+    """Choose the back end of each kind of call, from the checks alone; ``auto`` takes the best.
 
     Raises
     ------
@@ -289,25 +288,22 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
     """
     problems, chosen = Problems(), {}
     for kind, backends in checks.items():
-        if not backends:
-            chosen[kind] = "math" if requested == "auto" else requested
-            log.warning("attention, %s: nothing could be tried; %s is taken", kind, chosen[kind])
-            continue
-        wrong_names = [name for name, check in backends.items() if is_wrong(kind, check)]
-        order = [name for name in ([] if timed else [SDPA]) + [*BACKENDS] if name in backends]
-        right = [n for n in order if n not in wrong_names and "refused" not in backends[n]]
-        if not right:
-            reasons = "; ".join(f"{name} {_reason(check)}" for name, check in backends.items())
+        best = best_backend(kind, backends, timed)
+        faults = {name: fault(kind, check) for name, check in backends.items()}
+        if best is None:
+            reasons = "; ".join(f"{name} {reason}" for name, reason in faults.items())
             no_one = f"attention, {kind}: no back end is correct here ({reasons})"
             problems.add(f"{no_one}; --device cpu computes elsewhere")
             continue
-        best = min(right, key=lambda name: backends[name]["seconds"]) if timed else right[0]
         chosen[kind] = best if requested == "auto" else requested
-        for name in wrong_names if requested == "auto" else ():
-            text, why = "attention, %s: %s %s; %s is taken", _reason(backends[name])
-            log.warning(text, kind, name, why, best)
-        if chosen[kind] in wrong_names or "refused" in backends[chosen[kind]]:
-            refused = f"--attn-implementation {requested}: {kind}: {_reason(backends[requested])}"
+        if not backends:
+            log.warning("attention, %s: nothing could be tried; %s is taken", kind, chosen[kind])
+        for name, check in backends.items() if requested == "auto" else ():
+            if is_wrong(kind, check):
+                text = "attention, %s: %s %s; %s is taken"
+                log.warning(text, kind, name, faults[name], best)
+        if reason := faults.get(chosen[kind]):
+            refused = f"--attn-implementation {requested}: {kind}: {reason}"
             problems.add(f"{refused}; take auto (here {best})")
     problems.raise_if_any()
     return chosen

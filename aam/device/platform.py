@@ -1,16 +1,12 @@
-"""The machine: its properties, the device and threads that compute, verdicts on it."""
+"""The machine: its properties, the device and threads that compute."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import json
-import logging
 import os
 import platform
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,11 +17,7 @@ import torch
 from aam.device import environment
 from aam.device.environment import available_cores, limit_threads
 from aam.errors import InputError
-from aam.files.atomic import read_json, write_text
 from aam.options import RuntimeConfig
-
-log = logging.getLogger("aam")
-
 
 # --- properties --------------------------------------------------------------------------------
 
@@ -203,47 +195,3 @@ def device_name(device: torch.device) -> str:
     kind = "CPU" if device.type == "cpu" else device.type.upper()
     threads = torch.get_num_threads()
     return f"{kind} {processor}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-# --- what was found about this machine ---------------------------------------------------------
-
-
-def cached_verdict(
-    name: str,
-    question: Facts,
-    measure: Callable[[], Facts],
-    is_valid: Callable[[Any], bool],
-    refresh: bool = False,
-) -> Facts:
-    """Result of `measure` for `question`, of now or (unless `refresh`) of an earlier process.
-
-    Each verdict is kept in a file, written atomically; where that is damaged or not valid,
-    `measure` runs again. A result that is not valid is not kept.
-
-    Parameters
-    ----------
-    name : str
-        Beginning of the file's name.
-    question : dict
-        All that the verdict depends on, as plain data.
-    measure : callable
-    is_valid : callable
-        Whether a value read from a file is a verdict.
-    refresh : bool
-    """
-    digest = hashlib.blake2b(json.dumps(question).encode(), digest_size=8).hexdigest()
-    path = environment.cache_folder() / f"{name}-{digest}.json"
-    content: Any = None
-    with contextlib.suppress(InputError):
-        content = None if refresh else read_json(path)
-    record = content if isinstance(content, dict) and content.get("question") == question else {}
-    if is_valid(record.get("verdict")):
-        return record["verdict"]  # type: ignore[no-any-return]
-    verdict = measure()
-    if not is_valid(verdict):
-        return verdict
-    try:
-        write_text(path, json.dumps({"question": question, "verdict": verdict}) + "\n")
-    except OSError as error:
-        log.info("%s: not kept (%s); it is measured again next time", path, error.strerror)
-    return verdict

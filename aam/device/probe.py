@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
+import hashlib
 import importlib
 import json
 import logging
@@ -17,10 +19,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 import aam
 from aam.device.distributed import (
@@ -32,9 +37,17 @@ from aam.device.distributed import (
     end_rank,
     free_port,
 )
-from aam.device.environment import RANK_VARIABLES, ChildEnd, container, driver_version, run_child
-from aam.device.platform import Facts, cached_verdict, choose_device, device_name
+from aam.device.environment import (
+    RANK_VARIABLES,
+    ChildEnd,
+    cache_folder,
+    container,
+    driver_version,
+    run_child,
+)
+from aam.device.platform import Facts, choose_device, device_name
 from aam.errors import FINISHED, OUT_OF_MEMORY, InputError
+from aam.files.atomic import read_json, write_text
 
 log = logging.getLogger("aam")
 
@@ -52,7 +65,7 @@ CAUSE = re.compile(r"[Ee]rror: ")
 CHILD_PROGRAM = "from aam.device.probe import answer; answer()"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ProbeSpec:
     """Something that is tried on a device.
 
@@ -89,7 +102,7 @@ class ProbeSpec:
     isolated: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Verdict:
     """The outcome of a trial.
 
@@ -99,20 +112,28 @@ class Verdict:
         Whether the device can do it.
     reason : str
         Why not, or what was measured.
-    seconds : float
-        Time of the trial.
     facts : dict
         What the trial returned.
+    seconds : float
+        Time of the trial.
     """
 
     ok: bool
     reason: str
-    seconds: float
-    facts: Facts
+    facts: Facts = field(default_factory=dict)
+    seconds: float = 0.0
 
     def as_facts(self) -> Facts:
         """Return the verdict as plain data for run.json, without what the trial returned."""
         return {"ok": self.ok, "reason": self.reason, "seconds": round(self.seconds, 1)}
+
+
+def read_verdict(value: Any) -> Verdict | None:
+    """Return the verdict that a file or a child process gave as plain data; None if it is none."""
+    try:
+        return Verdict(**value)
+    except (TypeError, ValueError):
+        return None
 
 
 def verdict(name: str, spec: ProbeSpec) -> Verdict:
@@ -127,48 +148,48 @@ def verdict(name: str, spec: ProbeSpec) -> Verdict:
         The capability, such as ``capture``.
     spec : ProbeSpec
     """
-    facts = None
-    if spec.world.is_main:
-        facts = _cached_outcome(name, spec)
-    elif spec.world.broadcast(None):
-        try_now(spec)
-    return Verdict(**spec.world.broadcast(facts))
-
-
-def _cached_outcome(name: str, spec: ProbeSpec) -> Facts:
+    world = spec.world
+    if not world.is_main:
+        if world.broadcast(None):
+            try_now(spec)
+        return Verdict(**world.broadcast(None))
     question = {"format": ANSWER_FORMAT, **machine_facts(spec.device), "trial": spec.trial}
     question["options"] = spec.options
-    if spec.together and spec.world.size > 1:
-        question["ranks"] = spec.world.size
-    trials: list[Facts] = []
-
-    def measure() -> Facts:
-        spec.world.broadcast(spec.together)
-        trials.append(try_now(spec))
-        return trials[-1]
-
-    if spec.kept:
-        facts = cached_verdict(name, question, measure, _is_verdict, spec.refresh)
-    else:
-        facts = measure()
-    if not trials:
-        spec.world.broadcast(False)
-    word = "works" if facts["ok"] else "does not work here"
-    earlier = "" if trials else ", tried earlier"
-    text = f"{name} {word}: {facts['reason']} ({facts['seconds']:.1f} s{earlier})"
+    if spec.together and world.size > 1:
+        question["ranks"] = world.size
+    digest = hashlib.blake2b(json.dumps(question).encode(), digest_size=8).hexdigest()
+    path = cache_folder() / f"{name}-{digest}.json"
+    earlier = None if spec.refresh or not spec.kept else _kept_verdict(path, question)
+    world.broadcast(spec.together and earlier is None)
+    outcome = try_now(spec) if earlier is None else earlier
+    if earlier is None and spec.kept and not any(words in outcome.reason for words in PASSING):
+        _keep(path, question, outcome)
+    text = f"{name} {'works' if outcome.ok else 'does not work here'}: {outcome.reason}"
+    text += f" ({outcome.seconds:.1f} s{'' if earlier is None else ', tried earlier'})"
     # What this very process does anyway is no news.
     fine = log.info if spec.isolated else log.debug
-    (fine if facts["ok"] else log.warning)("probe: %s", text)
-    return facts
+    (fine if outcome.ok else log.warning)("probe: %s", text)
+    world.broadcast(vars(outcome))
+    return outcome
 
 
-def _is_verdict(value: Any) -> bool:
-    """Return whether a value that was read from a file is a verdict that is worth keeping."""
-    types = {"ok": bool, "reason": str, "seconds": float, "facts": dict}
-    if not isinstance(value, dict) or value.keys() != types.keys():
-        return False
-    is_complete = all(isinstance(value[name], kind) for name, kind in types.items())
-    return is_complete and not any(words in value["reason"] for words in PASSING)
+def _kept_verdict(path: Path, question: Facts) -> Verdict | None:
+    """Return the verdict on this very question in a file; None where there is none, or it is
+    damaged.
+    """
+    content: Any = None
+    with contextlib.suppress(InputError):
+        content = read_json(path)
+    is_answer = isinstance(content, dict) and content.get("question") == question
+    return read_verdict(content.get("verdict")) if is_answer else None
+
+
+def _keep(path: Path, question: Facts, outcome: Verdict) -> None:
+    """Write a verdict to a file of its own; where that fails, it is tried again next time."""
+    try:
+        write_text(path, json.dumps({"question": question, "verdict": vars(outcome)}) + "\n")
+    except OSError as error:
+        log.info("%s: not kept (%s); it is measured again next time", path, error.strerror)
 
 
 def machine_facts(device: torch.device) -> Facts:
@@ -214,26 +235,26 @@ def check_alike(device_option: str, world: World) -> None:
         raise InputError(*sorted(problems))
 
 
-def try_now(spec: ProbeSpec) -> Facts:
-    """Try what `spec` describes now; return the verdict as plain data.
+def try_now(spec: ProbeSpec) -> Verdict:
+    """Try what `spec` describes now.
 
     Where ranks try together, every one calls it, and what fails on one fails for all.
     """
     start, world = time.perf_counter(), spec.world
     request = {"trial": spec.trial, "options": spec.options, "device": str(spec.device)}
     if not spec.isolated:
-        facts = _outcome(request)
+        outcome = _outcome(request)
     elif not spec.together or world.size == 1:
-        facts = _ask_child(request, spec.seconds)
+        outcome = _ask_child(request, spec.seconds)
     else:
-        facts = _ask_child(request, spec.seconds, child_ranks(world))
-        ranks = world.gather_facts(facts)
-        failed = [(LOST in of["reason"], rank) for rank, of in enumerate(ranks) if not of["ok"]]
+        outcome = _ask_child(request, spec.seconds, child_ranks(world))
+        ranks = [Verdict(**facts) for facts in world.gather_facts(vars(outcome))]
+        failed = [(LOST in of.reason, rank) for rank, of in enumerate(ranks) if not of.ok]
         if failed:
             # Who lost another rank says nothing about the device.
             rank = min(failed)[1]
-            facts = {**ranks[rank], "reason": f"rank {rank}: {ranks[rank]['reason']}"}
-    return {**facts, "seconds": time.perf_counter() - start}
+            outcome = replace(ranks[rank], reason=f"rank {rank}: {ranks[rank].reason}")
+    return replace(outcome, seconds=time.perf_counter() - start)
 
 
 def child_ranks(world: World) -> dict[str, str]:
@@ -250,7 +271,7 @@ def child_ranks(world: World) -> dict[str, str]:
 # --- the child process ---------------------------------------------------------------------------
 
 
-def _outcome(request: Facts) -> Facts:
+def _outcome(request: Facts) -> Verdict:
     """Run a trial in this process; return its verdict without the seconds."""
     try:
         module, _, function = request["trial"].partition(":")
@@ -260,8 +281,8 @@ def _outcome(request: Facts) -> Facts:
         facts = json.loads(json.dumps(facts))
     # Whatever a device or a compiler raises is an answer.
     except Exception as error:  # noqa: BLE001
-        return {"ok": False, "reason": describe_error(error), "facts": {}}
-    return {"ok": True, "reason": str(facts.get("reason", "passed")), "facts": facts}
+        return Verdict(False, describe_error(error))
+    return Verdict(True, str(facts.get("reason", "passed")), facts)
 
 
 def describe_error(error: Exception) -> str:
@@ -284,7 +305,7 @@ def answer() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
-        output.write(json.dumps(_outcome(json.load(sys.stdin))))
+        output.write(json.dumps(vars(_outcome(json.load(sys.stdin)))))
     end_rank(FINISHED)
 
 
@@ -296,26 +317,22 @@ def child_environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def _ask_child(request: Facts, limit: float, place: Mapping[str, str] = {}) -> Facts:
+def _ask_child(request: Facts, limit: float, place: Mapping[str, str] = {}) -> Verdict:
     """Let a child process answer within `limit` seconds; return its verdict, or what ended it.
 
     `place` are variables that make it one of several ranks.
     """
-    facts: Any = None
+    environment, outcome = {**child_environment(), **place}, None
     try:
-        environment = {**child_environment(), **place}
         end = run_child(CHILD_PROGRAM, limit, json.dumps(request), environment)
-        reason = _reason(end, limit)
-        with contextlib.suppress(ValueError):
-            facts = json.loads(end.output)
     except OSError as error:
-        reason = f"no process could be started ({error.strerror}); memory may be full"
-    if not reason and _is_verdict({"seconds": 0.0, **facts} if facts else None):
-        return facts  # type: ignore[no-any-return]
-    if not reason and isinstance(facts, dict) and isinstance(facts.get("reason"), str):
-        # A verdict that is not worth keeping.
-        return {"ok": False, "reason": facts["reason"], "facts": {}}
-    return {"ok": False, "reason": reason or "its answer cannot be read", "facts": {}}
+        why = f"no process could be started ({error.strerror}); memory may be full"
+        return Verdict(False, why)
+    if reason := _reason(end, limit):
+        return Verdict(False, reason)
+    with contextlib.suppress(ValueError):
+        outcome = read_verdict(json.loads(end.output))
+    return outcome or Verdict(False, "its answer cannot be read")
 
 
 def _reason(end: ChildEnd, limit: float) -> str:

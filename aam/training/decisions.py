@@ -8,10 +8,10 @@ import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
-from aam.device.probe import PROBE_SECONDS, ProbeSpec, machine_facts, verdict
+from aam.device.probe import PROBE_SECONDS, ProbeSpec, Verdict, machine_facts, read_verdict, verdict
 from aam.engine.ranks import RankSteps
 from aam.engine.run import earlier_decisions
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
@@ -113,28 +113,28 @@ class PretrainingSteps(StepRunner):
 def make_steps(
     config: NetworkOptions, task_class: type[AmpliconTask] = AmpliconTask, world: World = SINGLE
 ) -> PretrainingSteps:
-    """Return everything that a step of pretraining on all samples needs, or of another task.
-
-    Steps of supervised training have one numeric target.
+    """Return everything that a step of pretraining on all samples needs, or of another task
+    (`steps_of`).
     """
     device, model = prepare_device(config.runtime), config.model
     data = config.inputs if isinstance(config, PretrainConfig) else config.data
     decide_execution(config.runtime, device, model.attention_shapes, in_bf16=model.trains_in_bf16)
     study = make_study(read_inputs(data), data, model.max_bp, config.runtime.seed)
     config = replace(config, model=replace(model, max_bp=model.max_bp or study.longest))
-    targets = int(isinstance(config, FineTuneConfig))
-    return steps_of(config, study, device, targets, task_class, world)
+    return steps_of(config, study, device, task_class, world)
 
 
 def steps_of(
     config: NetworkOptions,
     study: Study,
     device: torch.device,
-    targets: int = 0,
     task_class: type[AmpliconTask] = AmpliconTask,
     world: World = SINGLE,
 ) -> PretrainingSteps:
-    """Return steps on all samples of a study, with a head for this number of numeric targets."""
+    """Return steps on all samples of a study; those of supervised training have one numeric
+    target.
+    """
+    targets = int(isinstance(config, FineTuneConfig))
     if targets:
         zeros = np.zeros((len(study.table.sample_ids), targets), np.float32)
         study = replace(study, labels=replace(study.labels, target=zeros))
@@ -195,7 +195,6 @@ def largest_fitting_batch(
         Not even one sample fits.
     """
     largest = min(max_size or len(steps.loader.rows), len(steps.loader.rows))
-
     try:
         return largest_batch(steps, partial(_epoch_peak, steps), limit, largest)
     except RunError as error:
@@ -220,7 +219,7 @@ def choose_batch_size(
     batch = earlier.get("batch")
     sizes: list[Any] = [batch.get(name) for name in names] if isinstance(batch, dict) else [0]
     if not all(type(size) is int and size > 0 for size in sizes) or math.prod(sizes) != effective:
-        steps = steps_of(config, study, device, int(isinstance(config, FineTuneConfig)))
+        steps = steps_of(config, study, device)
         fitting = max(largest_fitting_batch(steps, memory_limit(device), effective))
         # Where all samples fit, so does any batch.
         fitting = effective if fitting == len(steps.loader.rows) else fitting
@@ -231,10 +230,31 @@ def choose_batch_size(
 
 # --- what the probe says of this device -----------------------------------------------------------
 
-# From the most to the least that torch.compile does.
-COMPILERS = ("inductor", "aot_eager")
 
-EAGER = "eager"
+class Check(NamedTuple):
+    """What the probe tries of a run: a function of `aam.training.trials` with its options, and what
+    a run does instead where it fails.
+    """
+
+    trial: str
+    options: Facts
+    instead: str
+
+
+# From the most to the least that torch.compile does.
+COMPILERS = {f"compile-{name}": name for name in ("inductor", "aot_eager")}
+CHECKS = {
+    "workers": Check("try_workers", {}, "the main process prepares the batches"),
+    "capture": Check(
+        "try_steps", {"captured": True}, "steps are started one operation at a time, and slower"
+    ),
+}
+CHECKS |= {
+    name: Check(
+        "try_steps", {"compiler": compiler}, "--compile-model takes another compiler, or none"
+    )
+    for name, compiler in COMPILERS.items()
+}
 
 # Seconds that inductor takes on a CPU core, and the largest share of a step that it may save there:
 # 99 s were measured, and steps of 0.29 s instead of 0.28 s (docs/adr/011-constant-shapes.md).
@@ -292,93 +312,69 @@ def step_spec(
     return ProbeSpec(name, arguments, device, limit, world, together, kept=study is not None)
 
 
-def probed_names(config: NetworkOptions, device: torch.device) -> set[str]:
-    """Return what the probe tries before a run with these options; what the run does not do is
-    not tried.
+def probed_names(config: NetworkOptions, device: torch.device) -> list[str]:
+    """Return the `CHECKS` before a run with these options; what the run does not do is not
+    tried.
     """
-    runtime, names = config.runtime, set[str]()
+    runtime, names = config.runtime, list[str]()
     if device.type == "cuda":
-        names.add("workers")
+        names.append("workers")
         is_single = config.train.gradient_accumulation_steps == 1 and not runtime.fsdp
         if is_single and not runtime.no_capture and runtime.mixed_precision != "fp16":
-            names.add("capture")
-    return names | {"compile"} if runtime.compile_model else names
+            names.append("capture")
+    return [*names, *COMPILERS] if runtime.compile_model else names
+
+
+def chosen_compiler(verdicts: Facts) -> str:
+    """Return the first compiler that works; empty without one."""
+    return next((COMPILERS[name] for name in COMPILERS if verdicts.get(name, {}).get("ok")), "")
 
 
 def probe_run(
-    config: NetworkOptions, study: Study | None, device: torch.device, world: World = SINGLE
+    config: NetworkOptions,
+    study: Study | None,
+    device: torch.device,
+    world: World = SINGLE,
+    known: Mapping[str, Facts] = {},
 ) -> Facts:
-    """Return whether this device can do what a run is about to do, each with its reason; every rank
-    must call it.
+    """Return whether this device can do what a run is about to do; every rank must call it.
+
+    Verdicts that are `known` are not asked for again. After a compiler that works no other is
+    tried.
 
     Returns
     -------
     dict
-        On a GPU ``workers`` and ``capture``, with ``ok``, ``reason`` and ``seconds``. With
-        ``--compile-model`` also ``compile``: the compiler that works as ``backend``, and the
-        outcome of each as ``tried``.
+        For each of `CHECKS` that was tried ``ok``, ``reason`` and ``seconds``.
     """
-    verdicts, expected = Facts(), probed_names(config, device)
-    if "workers" in expected:
-        spec = step_spec("try_workers", config, study, device, world)
-        verdicts["workers"] = verdict("workers", spec).as_facts()
-    if "capture" in expected:
-        spec = step_spec("try_steps", config, study, device, world, captured=True)
-        verdicts["capture"] = verdict("capture", spec).as_facts()
-    if "compile" in expected:
-        captured = verdicts.get("capture", {}).get("ok", False)
-        verdicts["compile"] = _probe_compilers(config, study, device, captured, world)
+    verdicts = Facts()
+    for name in probed_names(config, device):
+        options = CHECKS[name].options
+        if name in COMPILERS:
+            options = {**options, "captured": verdicts.get("capture", {}).get("ok", False)}
+        if name in known:
+            verdicts[name] = known[name]
+        elif name not in COMPILERS or not chosen_compiler(verdicts):
+            spec = step_spec(CHECKS[name].trial, config, study, device, world, **options)
+            verdicts[name] = verdict(name, spec).as_facts()
     return verdicts
 
 
-def _probe_compilers(
-    config: NetworkOptions, study: Study | None, device: torch.device, captured: bool, world: World
-) -> Facts:
-    tried: dict[str, str] = {}
-    if study is not None and device.type == "cpu":
-        loss = world.broadcast(_loss_by_compiling(config, study, device) if world.is_main else "")
-        if loss:
-            log.info("--compile-model: %s; steps stay eager", loss)
-            return {"backend": EAGER, "tried": tried}
-    for compiler in COMPILERS:
-        options = {"compiler": compiler, "captured": captured}
-        outcome = verdict(
-            f"compile-{compiler}", step_spec("try_steps", config, study, device, world, **options)
-        )
-        tried[compiler] = "right" if outcome.ok else outcome.reason
-        if outcome.ok:
-            return {"backend": compiler, "tried": tried}
-    return {"backend": EAGER, "tried": tried}
-
-
-def _loss_by_compiling(config: NetworkOptions, study: Study, device: torch.device) -> str:
-    """Say that a compiler takes longer on a CPU than it can save in the planned steps, by the time
-    of an eager step; empty where it may save more.
+def _slow_compilers(config: NetworkOptions, study: Study, device: torch.device) -> Facts:
+    """Return verdicts that refuse the compilers where they take longer on a CPU than they can save
+    in the planned steps, by the time of an eager step; nothing where they may save more.
     """
     with torch.random.fork_rng(devices=[]):
-        steps = steps_of(config, study, device, int(isinstance(config, FineTuneConfig)))
+        steps = steps_of(config, study, device)
         taken, _ = steps.take(2, 0)
     planned = config.train.epochs * len(steps.loader.order(0))
-    saved = COMPILED_SAVING * taken[-1] * planned
-    if saved >= COMPILER_SECONDS:
-        return ""
     least = math.ceil(COMPILER_SECONDS / COMPILED_SAVING / taken[-1])
-    cost = f"a compiler takes about {COMPILER_SECONDS:.0f} s, which {least} steps win back"
-    return f"{cost} at the earliest, and {planned} are planned"
-
-
-def _are_verdicts(values: Facts) -> bool:
-    """Return whether values of an earlier run.json are what `probe_run` returns."""
-    if not all(isinstance(value, dict) for value in values.values()):
-        return False
-    compiled = values.get("compile", {"backend": EAGER, "tried": {}})
-    is_compiled = compiled.get("backend") in (*COMPILERS, EAGER)
-    others = [value for name, value in values.items() if name != "compile"]
-    return (
-        is_compiled
-        and isinstance(compiled.get("tried"), dict)
-        and all(type(value.get("ok")) is bool for value in others)
-    )
+    if planned >= least:
+        return {}
+    loss = f"a compiler takes about {COMPILER_SECONDS:.0f} s, which {least} steps win back"
+    loss += f" at the earliest, and {planned} are planned"
+    log.info("--compile-model: %s; steps stay eager", loss)
+    return dict.fromkeys(COMPILERS, Verdict(False, loss).as_facts())
 
 
 def decide_steps(
@@ -391,18 +387,19 @@ def decide_steps(
     """Return the verdicts of the probe on a run, or those of the run that is resumed on the same
     machine, so that its steps stay the same; every rank must call it, and gets those of rank 0.
     """
-    expected = probed_names(config, device)
-    if not expected:
+    if not probed_names(config, device):
         return {}
-    machine = machine_facts(device)
-    verdicts: Facts = {name: earlier.get(name) for name in expected}
-    is_known = earlier.get("machine") == machine and _are_verdicts(verdicts)
-    verdicts, machine, is_known = world.broadcast([verdicts, machine, is_known])
-    if not is_known:
-        verdicts = probe_run(config, study, device, world)
-    if "compile" in verdicts:
-        log.info("torch.compile: %s", verdicts["compile"]["backend"])
-    return {"machine": machine, **verdicts}
+    machine, known = machine_facts(device), {n: earlier[n] for n in CHECKS if n in earlier}
+    if earlier.get("machine") != machine or None in map(read_verdict, known.values()):
+        known = {}
+    if config.runtime.compile_model and device.type == "cpu" and not known and world.is_main:
+        known = _slow_compilers(config, study, device)
+    machine, known = world.broadcast([machine, known])
+    verdicts = probe_run(config, study, device, world, known)
+    compiler = chosen_compiler(verdicts)
+    if config.runtime.compile_model:
+        log.info("torch.compile: %s", compiler or "eager")
+    return {"machine": machine, **verdicts, "compiler": compiler}
 
 
 # --- all decisions of a run --------------------------------------------------------------------
@@ -431,7 +428,7 @@ def decide(
         decide_execution(*kind, decisions, model.trains_in_bf16)
     config = replace(config, train=replace(config.train, **decisions["batch"]))
     decisions |= decide_steps(config, study, device, earlier, world)
-    if "compile" in decisions:
+    if decisions.get("compiler"):
         # Where a shape fails later all the same, its frame runs uncompiled.
         torch._dynamo.config.suppress_errors = True
     return config, decisions

@@ -545,8 +545,7 @@ def follow_decisions(task: AmpliconTask, decisions: Facts) -> None:
     task.is_tried = "capture" in decisions and verdicts["capture"]["ok"]
     if not verdicts["capture"]["ok"]:
         task.refusal = f"the probe says: {verdicts['capture']['reason']}"
-    compiler = decisions.get("compile", {}).get("backend", "eager")
-    if compiler != "eager":
+    if compiler := decisions.get("compiler"):
         task.compile_losses(compiler)
         task.falls_back = True
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from aam.config import ModelConfig
+from aam.device.probe import Verdict
 from aam.training.pretrain import AmpliconTask
 from benchmarks import gpu_step
 from benchmarks.gpu_step import CASES, NETWORKS, Sizes, parser, run_part
@@ -65,8 +66,8 @@ def test_a_case_that_fails_costs_no_other_its_numbers(options, monkeypatch):
     def trial(spec):
         tried.append(spec)
         if len(tried) == 2:
-            return {"ok": False, "reason": "its process ended with SIGSEGV", "facts": {}}
-        return {"ok": True, "reason": "", "facts": {"samples_per_s": 1.0}}
+            return Verdict(False, "its process ended with SIGSEGV")
+        return Verdict(True, "", {"samples_per_s": 1.0})
 
     monkeypatch.setattr(gpu_step, "try_now", trial)
     results = run_part("widest", options)

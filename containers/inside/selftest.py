@@ -116,16 +116,15 @@ def attention_errors(device: torch.device) -> dict[str, dict[str, object]]:
     The tolerances are those of `aam.device.attention`, in float32 and bfloat16, with and without a
     mask.
     """
-    from aam.device.attention import SDPA, call_kind, check_call_kind, is_wrong
+    from aam.device.attention import SDPA, call_kind, fault, try_backends
 
     results = {}
     for dtype in (torch.float32, torch.bfloat16):
         for masked in (False, True):
             kind = call_kind(dtype, masked)
-            results[kind] = check_call_kind(device, dtype, masked, ATTENTION_SHAPES)
+            results[kind] = try_backends(device, kind, ATTENTION_SHAPES)
             default = results[kind][SDPA]
-            assert "refused" not in default, f"attention on {device}, {kind}: {default}"
-            assert not is_wrong(kind, default), f"attention on {device}, {kind}: {default}"
+            assert not fault(kind, default), f"attention on {device}, {kind}: {default}"
     return results
 
 

@@ -133,7 +133,7 @@ def test_the_self_test_judges_attention_by_the_gate(monkeypatch, result):
         SELFTEST["attention_errors"].__globals__, "ATTENTION_SHAPES", [(4, 2, 9, 8)]
     )
     if result:
-        monkeypatch.setattr(attention, "check_call_kind", lambda *_: {attention.SDPA: result})
+        monkeypatch.setattr(attention, "try_backends", lambda *_: {attention.SDPA: result})
         with pytest.raises(AssertionError, match="attention on cpu, float32, unmasked"):
             SELFTEST["attention_errors"](CPU)
         return

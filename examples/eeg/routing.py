@@ -8,9 +8,9 @@ import os
 import torch
 from torch import Tensor
 
-from aam.device.environment import first_tensor
-from aam.device.platform import cached_verdict, device_name, platform_here
-from aam.errors import InputError
+from aam.device.platform import platform_here
+from aam.device.probe import ProbeSpec, verdict
+from aam.errors import InputError, RunError
 
 # Environment variable that decides: fft=cpu or fft=device.
 ROUTE = "AAM_ROUTE"
@@ -18,12 +18,17 @@ ROUTE = "AAM_ROUTE"
 # Chips whose transform is known to be wrong.
 WRONG = ("gfx1010",)
 
-# A hang or a crash of the probe ends a child process, and counts as wrong.
-PROBE = """import torch
-x = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
-y = torch.fft.irfft(torch.fft.rfft(x.to({!r}))).cpu()
-assert float((x - y).abs().max()) < 1e-3"""
-PROBE_SECONDS = 60.0
+# Largest error of a transform and its inverse, and the time that the probe has for them.
+TOLERANCE, PROBE_SECONDS = 1e-3, 60.0
+
+
+def try_transform(device: torch.device) -> dict[str, object]:
+    """Transform and back, in the child process of the probe: a hang or a crash counts as wrong."""
+    x = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+    error = float((x - torch.fft.irfft(torch.fft.rfft(x.to(device))).cpu()).abs().max())
+    if not error < TOLERANCE:
+        raise RunError(f"off by {error:.2g}")
+    return {}
 
 
 @functools.cache
@@ -45,14 +50,7 @@ def fft_runs_on_cpu(device: torch.device) -> bool:
         return False
     if device.type == "cuda" and platform_here(device).architecture in WRONG:
         return True
-    question = {"device": device_name(device), "torch": torch.__version__}
-    verdict = cached_verdict(
-        "fft",
-        question,
-        lambda: {"failure": first_tensor(str(device), PROBE, PROBE_SECONDS)},
-        lambda value: isinstance(value, dict) and isinstance(value.get("failure"), str),
-    )
-    return bool(verdict["failure"])
+    return not verdict("fft", ProbeSpec(f"{__name__}:try_transform", {}, device, PROBE_SECONDS)).ok
 
 
 def rfft(x: Tensor) -> Tensor:

@@ -172,7 +172,7 @@ def test_verdicts_of_a_machine_are_remembered_and_damaged_ones_made_again(cache,
     checks = check_backends(CPU, (torch.float32,), SHAPES)
     files = sorted(cache.iterdir())
     assert len(files) == 2
-    monkeypatch.setattr(attention, "check_call_kind", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(attention, "_check_backend", lambda *_: pytest.fail("measured again"))
     assert check_backends(CPU, (torch.float32,), SHAPES) == checks
     monkeypatch.undo()
     monkeypatch.setenv("AAM_CACHE", str(cache))

@@ -4,7 +4,6 @@ cache of verdicts.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from pathlib import Path
@@ -14,13 +13,7 @@ import torch
 
 from aam.device.attention import choose_backends
 from aam.device.environment import required_changes
-from aam.device.platform import (
-    cached_verdict,
-    choose_device,
-    platform_of,
-    prepare_device,
-    read_facts,
-)
+from aam.device.platform import choose_device, platform_of, prepare_device, read_facts
 from aam.errors import InputError
 from aam.options import RuntimeConfig
 from tests.refusals import refusal
@@ -188,27 +181,3 @@ def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
     assert os.environ.pop("CUBLAS_WORKSPACE_CONFIG") == ":4096:8"
     prepare_device(RuntimeConfig(device="cpu"))
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-# --- the cache of verdicts on this machine -----------------------------------------------------
-
-
-def is_valid(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("number"), int)
-
-
-def test_a_verdict_is_measured_once_for_each_question(tmp_path, monkeypatch, caplog):
-    cache, numbers = tmp_path / "cache", itertools.count(1)
-    monkeypatch.setenv("AAM_CACHE", str(cache))
-
-    def verdict(width: int = 8, refresh: bool = False) -> int:
-        question = {"device": "CPU", "width": width}
-        measure = lambda: {"number": next(numbers)}  # noqa: E731
-        return cached_verdict("test", question, measure, is_valid, refresh)["number"]
-
-    assert [verdict(), verdict(), verdict(9), verdict(refresh=True), verdict()] == [1, 1, 2, 3, 3]
-    assert len(list(cache.iterdir())) == 2
-    monkeypatch.setenv("AAM_CACHE", str(next(cache.iterdir())))
-    with caplog.at_level("INFO", "aam"):
-        assert verdict() == 4
-    assert "not kept" in caplog.text

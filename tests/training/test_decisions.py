@@ -18,6 +18,7 @@ from aam.errors import RunError
 from aam.options import RunConfig
 from aam.training import decisions
 from aam.training.decisions import (
+    COMPILERS,
     PretrainingSteps,
     choose_batch_size,
     decide_steps,
@@ -125,7 +126,7 @@ def tried(monkeypatch) -> dict[str, ProbeSpec]:
     def verdict(name, spec):
         specs[name] = spec
         fails = name in ("capture", "compile-inductor")
-        return Verdict(not fails, "its process ended with SIGSEGV" if fails else "4", 1.25, {})
+        return Verdict(not fails, "its process ended with SIGSEGV" if fails else "4", {}, 1.25)
 
     monkeypatch.setattr(decisions, "verdict", verdict)
     monkeypatch.setattr(decisions, "machine_facts", lambda device: MACHINE)
@@ -139,12 +140,12 @@ def pretraining(**runtime) -> PretrainConfig:
 @pytest.mark.parametrize(
     ("config", "device", "names"),
     [
-        (pretraining(), CPU, set()),
-        (pretraining(compile_model=True), CPU, {"compile"}),
-        (pretraining(), CUDA, {"workers", "capture"}),
-        (pretraining(no_capture=True), CUDA, {"workers"}),
-        (pretraining(mixed_precision="fp16", compile_model=True), CUDA, {"workers", "compile"}),
-        (PretrainConfig(train=TrainConfig(gradient_accumulation_steps=2)), CUDA, {"workers"}),
+        (pretraining(), CPU, []),
+        (pretraining(compile_model=True), CPU, [*COMPILERS]),
+        (pretraining(), CUDA, ["workers", "capture"]),
+        (pretraining(no_capture=True), CUDA, ["workers"]),
+        (pretraining(mixed_precision="fp16", compile_model=True), CUDA, ["workers", *COMPILERS]),
+        (PretrainConfig(train=TrainConfig(gradient_accumulation_steps=2)), CUDA, ["workers"]),
     ],
 )
 def test_what_a_run_does_not_do_is_not_tried(config, device, names):
@@ -157,7 +158,7 @@ def test_a_run_follows_the_probe(steps, tried):
     refused = {"ok": False, "reason": "its process ended with SIGSEGV", "seconds": 1.2}
     assert facts["capture"] == refused
     assert facts["workers"]["ok"]
-    assert facts["compile"]["backend"] == "aot_eager"
+    assert (facts["compile-inductor"]["ok"], facts["compiler"]) == (False, "aot_eager")
     assert facts["machine"] == MACHINE
     # Without graphs, a compiler is tried without them.
     assert tried["compile-aot_eager"].options["captured"] is False
@@ -176,12 +177,12 @@ def test_a_compiler_that_cannot_pay_back_on_a_cpu_is_not_tried(steps, tried, cap
     caplog.set_level("INFO", "aam")
     usual, study = steps.task.config, steps.loader.study
     runtime = replace(usual.runtime, compile_model=True)
-    for epochs, backend in ((1, "eager"), (10**9, "aot_eager")):
+    for epochs, compiler in ((1, ""), (10**9, "aot_eager")):
         train, before = replace(usual.train, epochs=epochs), torch.get_rng_state()
         config = replace(usual, train=train, runtime=runtime)
-        assert decide_steps(config, study, CPU, {})["compile"]["backend"] == backend
+        assert decide_steps(config, study, CPU, {})["compiler"] == compiler
         assert torch.equal(torch.get_rng_state(), before)
-        assert ("compile-inductor" in tried) == (backend != "eager")
+        assert ("compile-inductor" in tried) == bool(compiler)
     (line,) = [line for line in caplog.messages if line.startswith("--compile-model: ")]
     assert line.endswith(" at the earliest, and 5 are planned; steps stay eager")
 
@@ -207,7 +208,7 @@ def test_a_resumed_run_keeps_its_verdicts_on_the_same_machine_alone(steps, tried
         {"machine": {**MACHINE, "driver": "amdgpu 6.12"}},
         {"capture": 3},
         {"capture": {"ok": 1}},
-        {"compile": {"backend": "best", "tried": {}}},
+        {"compile-inductor": {"ok": True, "backend": "best"}},
         {"workers": None},
     ):
         assert decide_steps(config, study, CUDA, {**earlier, **damage}) == first
@@ -222,5 +223,4 @@ def test_workers_make_the_batches_of_the_main_process(study, small_pretraining):
     spec = step_spec("try_workers", config, None, CPU)
     assert not spec.kept
     outcome = try_now(spec)
-    assert outcome["ok"], outcome["reason"]
-    assert outcome["reason"] == "4 batches of 4 processes"
+    assert (outcome.ok, outcome.reason) == (True, "4 batches of 4 processes")

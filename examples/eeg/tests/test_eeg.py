@@ -21,9 +21,11 @@ import torch
 
 from aam.cli import main
 from aam.data.splits import Split
+from aam.device import probe
+from aam.device.probe import ProbeSpec, Verdict
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.step import StepRunner, make_optimizer
-from aam.errors import InputError
+from aam.errors import InputError, RunError
 from aam.io.metadata import Metadata
 from aam.options import read_config
 from examples.eeg import routing
@@ -212,10 +214,11 @@ def route(monkeypatch):
 
 def test_the_transform_goes_to_the_cpu_by_rule_by_chip_or_after_a_failed_probe(route, tmp_path):
     route.setenv("AAM_CACHE", str(tmp_path))
-    route.setattr(routing, "device_name", lambda device: "a GPU")
-    chip, failure = SimpleNamespace(architecture="gfx942"), ""
+    machine = {"device": "a GPU"}
+    route.setattr(probe, "machine_facts", lambda device: machine)
+    chip, found = SimpleNamespace(architecture="gfx942"), Verdict(True, "passed")
     route.setattr(routing, "platform_here", lambda device: chip)
-    route.setattr(routing, "first_tensor", lambda *_: failure)
+    route.setattr(probe, "_ask_child", lambda *_: found)
 
     def runs_on_cpu(device: str = "cuda") -> bool:
         routing.fft_runs_on_cpu.cache_clear()
@@ -223,11 +226,11 @@ def test_the_transform_goes_to_the_cpu_by_rule_by_chip_or_after_a_failed_probe(r
 
     assert not runs_on_cpu("cpu")
     assert not runs_on_cpu()
-    failure = "took longer than 60 s"
+    found = Verdict(False, "not done within 60 s")
     assert not runs_on_cpu(), "the verdict of this machine is kept"
     route.setenv("AAM_CACHE", str(tmp_path / "another"))
     assert runs_on_cpu()
-    chip.architecture, failure = "gfx1010", ""
+    chip.architecture, found = "gfx1010", Verdict(True, "passed")
     assert runs_on_cpu()
     for rule, expected in (("fft=device", False), ("fft=cpu", True)):
         route.setenv(routing.ROUTE, rule)
@@ -237,9 +240,14 @@ def test_the_transform_goes_to_the_cpu_by_rule_by_chip_or_after_a_failed_probe(r
         runs_on_cpu()
 
 
-def test_the_probe_runs_in_a_child_process():
-    assert routing.first_tensor("cpu", routing.PROBE) == ""
-    assert "nonsense" in routing.first_tensor("nonsense", routing.PROBE)
+def test_the_probe_runs_in_a_child_process(monkeypatch):
+    outcome = probe.try_now(
+        ProbeSpec("examples.eeg.routing:try_transform", {}, torch.device("cpu"))
+    )
+    assert outcome.ok, outcome.reason
+    monkeypatch.setattr(torch.fft, "irfft", lambda x: x.real[:, :1] * math.nan)
+    with pytest.raises(RunError, match="off by nan"):
+        routing.try_transform(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
