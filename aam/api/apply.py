@@ -66,7 +66,9 @@ def written(
 ) -> AbstractContextManager[Path]:
     """Yield a new folder with run.json, which takes the place of `output` once it is complete."""
     options, files = to_dict(config), files_read(config)
-    return output.replaced(describe(output.command, options, files, dict(facts or {}), in_memory))
+    return output.replaced(
+        describe(output.command, options, files, dict(facts or {}), in_memory=in_memory)
+    )
 
 
 def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from aam.device.distributed import World
@@ -92,9 +92,5 @@ def shard_like(value: Tensor, like: Tensor) -> Tensor:
     value = value.to(like.device)
     if not isinstance(like, DTensor):
         return value
-    mesh, placements, stride = like.device_mesh, like.placements, value.stride()
-    size = -(-len(value) // mesh.size())
-    shard = value[size * mesh.get_local_rank() :][:size].clone()
-    return DTensor.from_local(
-        shard, mesh, placements, run_check=False, shape=value.shape, stride=stride
-    )
+    # Without a rank that sends: each has all of the tensor.
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)

@@ -33,7 +33,6 @@ from aam.engine.step import (
     weight_distance,
 )
 from aam.errors import InputError, RunError
-from aam.options import TrainingOptions
 
 log = logging.getLogger("aam")
 
@@ -268,17 +267,6 @@ class CapturedSteps:
         if self.task.is_tried and self.world.size == 1:
             self.is_right = True
 
-    def obstacle(self, options: TrainingOptions) -> str:
-        """Why no step of a run is captured, and what that costs; empty where steps may be."""
-        cost = "the host starts each operation, which takes a small network several times as long"
-        if reason := self.task.refusal or self.task.varying_shapes():
-            return f"{reason}; {cost}"
-        if self.setup.scaler.is_enabled():
-            return f"--mixed-precision fp16 scales the loss; {cost}; bf16 and none are captured"
-        if options.gradient_accumulation_steps > 1:
-            return f"--gradient-accumulation-steps is above 1; {cost}"
-        return ""
-
     def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
         """Take one step of the optimizer."""
         self.step_count += 1
@@ -296,7 +284,7 @@ class CapturedSteps:
         if self.is_right is None:
             self._judge(window[0])
             return self._eager(window)
-        return self._captured(window)
+        return self._replay(window)
 
     def _set_rates(self) -> None:
         """Bring the learning rates of the optimizer to the tensors that graphs read."""
@@ -309,12 +297,6 @@ class CapturedSteps:
         """Take a step eagerly."""
         self._set_rates()
         return take_parts((self.parts or self.setup.parts)(window), exchanges)
-
-    def _captured(self, window: Sequence[MicroBatch], exchanges: bool = True) -> StepOutcome:
-        """Take a step by the graphs of its shape."""
-        self._set_rates()
-        graphs = self.graphs[self.task.shape(window[0].data)]
-        return self._replay(graphs, window[0], exchanges)
 
     def _measure_step(self, window: Sequence[MicroBatch]) -> StepOutcome:
         """Take a step, and refuse the batches of the run where the largest would not fit."""
@@ -385,10 +367,10 @@ class CapturedSteps:
         keeps no other waiting.
         """
         facts: Facts = {}
-        eager, captured = partial(self._eager, exchanges=False), self._captured
+        eager = partial(self._eager, exchanges=False)
 
         def judge() -> None:
-            take = partial(captured, exchanges=False)
+            take = partial(self._replay, exchanges=False)
             batches = partial(itertools.repeat, micro, GATE_STEPS)
             facts.update(gate(self.setup, take, eager, batches))
 
@@ -416,11 +398,12 @@ class CapturedSteps:
             self.pool = graphs[-1].pool() if self.pool is None else self.pool
         return CapturedStep([*inputs.values()], graphs, exchanges, names, results)
 
-    def _replay(
-        self, captured: CapturedStep, micro: MicroBatch, exchanges: bool = True
-    ) -> StepOutcome:
-        """Run a captured step on a batch."""
-        torch._foreach_copy_(captured.inputs, list(self.task.tensors(micro.data).values()))
+    def _replay(self, window: Sequence[MicroBatch], exchanges: bool = True) -> StepOutcome:
+        """Take a step by the graphs of its shape."""
+        self._set_rates()
+        batch = window[0].data
+        captured = self.graphs[self.task.shape(batch)]
+        torch._foreach_copy_(captured.inputs, list(self.task.tensors(batch).values()))
         captured.replay(exchanges)
         # The next replay writes over the results.
         values, number = captured.results.clone().unbind(), 2 * len(captured.names)

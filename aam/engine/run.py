@@ -109,12 +109,14 @@ def describe(
     options: Record,
     files: Mapping[str, Path],
     facts: Record,
+    outputs: Sequence[str] | None = None,
     in_memory: Mapping[str, str] | None = None,
 ) -> Record:
     """Content of run.json: the command, resolved options, versions, machine, checksums and sizes
     of the inputs, and `facts`.
 
-    Inputs are `files`, and those `in_memory`, whose checksums are given, by option.
+    Inputs are `files`, and those `in_memory`, whose checksums are given, by option. A command that
+    trains has the names of `outputs` that it may write, next to those of every run.
     """
     inputs: dict[str, Record] = {
         name: {"path": str(path), "bytes": _size(path), "sha256": _digest(path)}
@@ -124,6 +126,7 @@ def describe(
         inputs[name] = {"path": str(IN_MEMORY), "sha256": digest}
     versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
     versions["scikit-learn"] = metadata.version("scikit-learn")
+    listed = {} if outputs is None else {LIST: [RUN, RESULTS, *MEMORY_FILES, *outputs]}
     return {
         "command": command,
         "typed": _typed(command),
@@ -135,23 +138,9 @@ def describe(
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         **to_dict(facts),
+        **listed,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def describe_run(
-    command: str,
-    options: Record,
-    files: Mapping[str, Path],
-    facts: Record,
-    outputs: Sequence[str],
-    in_memory: Mapping[str, str] | None = None,
-) -> Record:
-    """Content of the run.json of a command that trains: `describe`, and the names of `outputs` that
-    it may write, next to those of every run.
-    """
-    listed = {LIST: [RUN, RESULTS, *MEMORY_FILES, *outputs]}
-    return describe(command, options, files, {**facts, **listed}, in_memory)
 
 
 def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:

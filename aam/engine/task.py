@@ -69,6 +69,8 @@ class Task:
         be.
     is_tried : bool
         Whether the probe has compared captured with eager steps.
+    has_constant_shapes : bool
+        Whether batches have a few shapes, so that steps may be captured.
     compiler : str
         Compiler of torch that made the forward pass faster; empty without.
     units : mapping of str to str
@@ -88,6 +90,7 @@ class Task:
     shares_vectors: bool = False
     refusal: str = ""
     is_tried: bool = False
+    has_constant_shapes: bool = False
     compiler: str = ""
     units: Mapping[str, str] = {}
 
@@ -154,10 +157,6 @@ class Task:
     def shape(self, batch: Any) -> Hashable | None:
         """Key shared by prepared batches of one shape; None: do not capture them."""
         return None
-
-    def varying_shapes(self) -> str:
-        """Return why batches have no constant shape; empty where they have."""
-        return "batches of this task have no constant shape"
 
     def tensors(self, batch: Any) -> dict[str, Tensor]:
         """Return the tensors of a prepared batch, which a captured step reads."""

@@ -43,7 +43,7 @@ log = logging.getLogger("aam")
 
 # Steps between two records of the losses.
 LOG_STEPS = 10
-# Steps after which a run says its speed.
+# Steps of the first epoch after which a run says its speed; each epoch says its own.
 SPEED_STEPS = 100
 
 
@@ -63,24 +63,6 @@ class Progress:
     best: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
-
-
-@dataclass
-class Speed:
-    """Samples and seconds of the first steps of a process."""
-
-    steps: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-
-    def add(self, samples: int, seconds: float) -> None:
-        """Add a step, and say the speed of the first `SPEED_STEPS`."""
-        self.steps += 1
-        self.samples += samples
-        self.seconds += seconds
-        if self.steps == SPEED_STEPS:
-            rate = self.samples / self.seconds
-            log.info("the first %d steps: %.4g samples/s", SPEED_STEPS, rate)
 
 
 @dataclass(eq=False)
@@ -132,8 +114,6 @@ class Trainer:
         self.total_steps = epoch_steps * options.epochs
         self.average = copy.deepcopy(self.model.state_dict()) if options.ema_decay > 0 else {}
         self.progress, self.resumed = Progress(), False
-        # Of the steps that this process has taken.
-        self.speed = Speed()
         self.pending: StepOutcome | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
@@ -150,16 +130,19 @@ class Trainer:
 
     def path(self) -> str:
         """Path that the steps take, in words: captured, compiled or eager, and why."""
-        if isinstance(self.steps, CapturedSteps):
-            reason = self.steps.obstacle(self.options)
-        elif self.runtime.no_capture:
-            reason = "--no-capture"
-        elif self.step_world.size > 1 and not self.task.shares_vectors:
-            reason = f"{self.step_world.size} ranks with {'FSDP2' if self.runtime.fsdp else 'DDP'}"
-        else:
-            reason = "graphs need a GPU"
+        task, accumulates = self.task, self.options.gradient_accumulation_steps > 1
+        reasons = {
+            "--no-capture": self.runtime.no_capture,
+            "FSDP2 or DDP": self.step_world.size > 1 and not task.shares_vectors,
+            "graphs need a GPU": not isinstance(self.steps, CapturedSteps),
+            task.refusal: bool(task.refusal),
+            "batches have no constant shape": not task.has_constant_shapes,
+            "--mixed-precision fp16 scales the loss": self.scaler.is_enabled(),
+            "--gradient-accumulation-steps is above 1": accumulates,
+        }
+        reason = next((reason for reason, is_there in reasons.items() if is_there), "")
         path = f"eager ({reason})" if reason else "captured as graphs, if they pass a check"
-        return f"compiled by {self.task.compiler}, {path}" if self.task.compiler else path
+        return f"compiled by {task.compiler}, {path}" if task.compiler else path
 
     def agree(self, wish: int) -> int:
         """Return the largest wish of all ranks, 0 to `URGENT`; all of them call it after a step.
@@ -252,12 +235,13 @@ class Trainer:
         batches = iter(self.task.batches(progress.epoch, progress.position))
         number = self.options.gradient_accumulation_steps
         while step_batches := list(itertools.islice(batches, number)):
-            samples, seconds = progress.samples, progress.seconds
             with step_watch(self.step_world):
                 rate = self._take_step(step_batches)
                 progress.seconds = time.perf_counter() - started
-                self.speed.add(progress.samples - samples, progress.seconds - seconds)
                 self._record_step(rate)
+            if progress.step == SPEED_STEPS and not progress.epoch:
+                rate = progress.samples / progress.seconds
+                log.info("the first %d steps: %.4g samples/s", SPEED_STEPS, rate)
             may_save = not self.task.steps_alone or progress.step % LOG_STEPS == 0
             if may_save and self.after_step is not None:
                 self.after_step(self)

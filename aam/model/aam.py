@@ -19,6 +19,7 @@ from aam.device.shapes import Float, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.layers import SequenceBins
 from aam.model.sample import SampleEncoder, Slots
+from aam.options import not_none
 
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next.
 CACHED_PATCHES = 4096
@@ -134,12 +135,11 @@ class CovariateFusion(nn.Module):
 
     def forward(self, samples: Float[Tensor, "B D"], batch: AnyBatch) -> Float[Tensor, "B W"]:
         """Return the vectors ``[B, W]`` that target heads read."""
-        if batch.category is None or batch.covariate is None:
-            raise ValueError("the model reads covariates, and the batch has none")
-        missing = batch.covariate.isnan()
-        values = batch.covariate.masked_fill(missing, 0).to(samples.dtype)
+        category, covariate = not_none(batch.category), not_none(batch.covariate)
+        missing = covariate.isnan()
+        values = covariate.masked_fill(missing, 0).to(samples.dtype)
         pairs = torch.stack([values, missing.to(samples.dtype)], dim=2)
-        vectors = [table(batch.category[:, column]) for column, table in enumerate(self.categories)]
+        vectors = [table(category[:, column]) for column, table in enumerate(self.categories)]
         vectors += [layer(pairs[:, column]) for column, layer in enumerate(self.numbers)]
         flat = torch.cat(vectors, dim=1)
         if self.project is None:

@@ -24,7 +24,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import Facts, device_name
 from aam.encoders import model_folder
 from aam.engine.logger import Record
-from aam.engine.run import LAST, MODEL, describe_run, training_outputs
+from aam.engine.run import LAST, MODEL, describe, training_outputs
 from aam.errors import InputError, short, shown
 from aam.files.output_folder import DOME, FIGURES, PAGE
 from aam.options import IN_MEMORY, to_dict
@@ -239,7 +239,7 @@ class Folds(Generic[Config]):
         }
         files, outputs = _files(self.config.train, data), _outputs(data)
         in_memory = None if inputs is None else inputs.checksums(data)
-        return describe_run(command, to_dict(self.config), files, facts, outputs, in_memory)
+        return describe(command, to_dict(self.config), files, facts, outputs, in_memory)
 
 
 def save_models(path: Path, saved: SavedModel, trained: SavedModel) -> None:

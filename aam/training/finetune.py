@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from aam.config import FineTuneConfig
@@ -26,8 +26,8 @@ from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, HeadConfig, Outputs, Readout
 from aam.options import TrainingOptions
 from aam.training.inference import AsvVectors, Predicted, collect, encode_table, run_model
-from aam.training.losses import class_weights, loss_counts, target_terms
-from aam.training.pretrain import AmpliconTask, Prepared, encoder_heads
+from aam.training.losses import class_weights, target_terms
+from aam.training.pretrain import AmpliconTask, encoder_heads
 from aam.typing import Array, Bools, Names, Rows
 
 # Share of the covariates that training hides, so that the category unknown is learned.
@@ -75,10 +75,6 @@ class SupervisedTask(AmpliconTask):
         loss = self.config.targets.loss_type
         target_losses = target_terms(outputs, batch, loss, self.class_weights)
         return super().terms(outputs, batch) | target_losses
-
-    def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
-        """Number of terms of each loss of a batch."""
-        return loss_counts(self._counted(prepared), self.class_weights)
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses of the validation samples, and metrics of their predictions."""

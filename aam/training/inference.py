@@ -20,7 +20,7 @@ from aam.device.measure import stage
 from aam.device.precision import autocast
 from aam.io.tables import AmpliconTable
 from aam.model.aam import Aam, HeadConfig, Outputs
-from aam.options import RuntimeConfig
+from aam.options import RuntimeConfig, not_none
 from aam.typing import Array, Floats, Ints, Reals, Rows
 
 WITHOUT_TOKENS = Collation(tokens=False, distances=False)
@@ -84,9 +84,7 @@ class AsvVectors:
 
     def select(self, batch: Batch | PaddedBatch) -> Tensor:
         """Return the vectors of the batch's distinct ASVs, ``[U, D]``."""
-        if batch.column is None:
-            raise ValueError("the batch does not say which columns of the table its ASVs are")
-        return self.vectors[batch.column]
+        return self.vectors[not_none(batch.column)]
 
 
 def encode_table(

@@ -19,6 +19,7 @@ from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Outputs
 from aam.model.asv import N_BASES
+from aam.options import not_none
 from aam.typing import Hashes, Ints, Reals
 
 # Weights [classes] of each class column; None for equal weights.
@@ -81,10 +82,8 @@ def _count_loss(log_share: Float[Tensor, " T"], batch: PaddedBatch, depth: int) 
     """Return the Huber error of the logarithms of withheld counts' shares of `depth` reads; counts
     withheld counts.
     """
-    if batch.hidden is None:
-        raise ValueError("no count is withheld")
     truth = torch.log(batch.counts.clamp_min(1) / depth).to(log_share)
-    return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), batch.hidden)
+    return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), not_none(batch.hidden))
 
 
 def class_weights(setting: Sequence[str], labels: Ints, sizes: Sequence[int]) -> ClassWeights:
@@ -267,19 +266,12 @@ def make_masks(batch: Batch, config: TrainConfig, seed: int, step: int) -> Masks
     -------
     Masks or None
         None where nothing is masked.
-
-    Raises
-    ------
-    ValueError
-        The batch has no keys of its ASVs.
     """
     mask_nucleotides, mask_counts = config.nuc_penalty > 0, config.count_penalty > 0
     if not (mask_nucleotides or mask_counts) or not batch.tokens.shape[1]:
         return None
-    if batch.key is None:
-        raise ValueError("the batch has no keys of its ASVs")
     step_key = _text_keys([f"{seed}/{step}"])
-    keys = batch.key.numpy().view(np.uint64) + step_key
+    keys = not_none(batch.key).numpy().view(np.uint64) + step_key
     hidden = None
     if mask_counts:
         slot_keys = mix_bits(keys)[batch.asv.numpy()] + _text_keys(batch.sample_ids)[:, None]

@@ -35,7 +35,14 @@ from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import not_none
 from aam.training.inference import AsvVectors, Encoder, FittedNetwork
-from aam.training.losses import MASKED_ASVS, loss_counts, loss_terms, make_masks, penalties
+from aam.training.losses import (
+    MASKED_ASVS,
+    ClassWeights,
+    loss_counts,
+    loss_terms,
+    make_masks,
+    penalties,
+)
 from aam.typing import Rows
 
 log = logging.getLogger("aam")
@@ -106,6 +113,8 @@ class AmpliconTask(Task):
     world : World
     """
 
+    class_weights: ClassWeights = ()
+
     def __init__(
         self,
         model: Aam,
@@ -163,26 +172,37 @@ class AmpliconTask(Task):
         """Sizes that all batches share, if any."""
         return self.layout.capacities
 
+    @property
+    def has_constant_shapes(self) -> bool:  # type: ignore[override]
+        """Whether batches have such sizes."""
+        return self.capacities is not None
+
     def with_distances(self, batch: PaddedBatch) -> PaddedBatch:
         """Return a batch with its distances, where the device computes them; NaN for dummies."""
-        is_known = self.tree is None or batch.distance is not None
-        if is_known or batch.column is None or batch.weight is None:
+        if self.tree is None or batch.distance is not None:
             return batch
-        feature = batch.column[batch.asv]
-        return self._measured(batch, feature, batch.row, batch.counts, batch.weight)
+        return self._measured(batch, self._slots(batch))
 
-    def _measured(
-        self, batch: PaddedBatch, feature: Tensor, row: Tensor, counts: Tensor, weight: Tensor
-    ) -> PaddedBatch:
-        """Return a batch with the distances of its samples to those of all ranks.
-
-        `feature`, `row` and `counts` are the slots of all ranks, `weight` is 0 for dummies.
+    def _slots(self, batch: PaddedBatch) -> dict[str, Tensor]:
+        """Return the slots of this rank, from which distances are computed, and the weights of its
+        samples, 0 for dummies.
         """
-        rank, number, is_real = batch.ranks.rank, len(batch.ranks.samples) or 1, weight > 0
-        rows, slots = ((len(values) // number,) * number for values in (weight, counts))
+        weight, rank = not_none(batch.weight), batch.ranks.rank
+        row = batch.row + rank * len(weight) if rank else batch.row
+        feature = not_none(batch.column)[batch.asv]
+        return {"weight": weight, "feature": feature, "row": row, "reads": batch.counts}
+
+    def _measured(self, batch: PaddedBatch, slots: dict[str, Tensor]) -> PaddedBatch:
+        """Return a batch with the distances of its samples to those of all ranks, whose slots are
+        given.
+        """
+        rank, number = batch.ranks.rank, len(batch.ranks.samples) or 1
+        weight, reads = slots["weight"], slots["reads"]
+        rows, lengths = ((len(values) // number,) * number for values in (weight, reads))
+        is_real = weight > 0
         with stage("UniFrac"):
             tree = not_none(self.tree)
-            distance = tree.distances(feature, row, counts, rows, slots, rank)
+            distance = tree.distances(slots["feature"], slots["row"], reads, rows, lengths, rank)
             own = is_real.chunk(number)[rank][:, None]
             distance = distance.masked_fill(~(own & is_real), torch.nan)
         return replace(batch, distance=distance)
@@ -246,10 +266,7 @@ class AmpliconTask(Task):
             return Encoded(outputs, {})
         message = {"vectors": outputs.compared}
         if batch.distance is None:
-            message["weight"] = weight = not_none(batch.weight)
-            message["feature"] = not_none(batch.column)[batch.asv]
-            message["row"] = batch.row + batch.ranks.rank * len(weight)
-            message["counts of ASVs"] = batch.counts
+            message |= self._slots(batch)
         return Encoded(outputs, message)
 
     def _of_step(self, network: nn.Module) -> nn.Module:
@@ -260,10 +277,7 @@ class AmpliconTask(Task):
 
     def _with_gathered(self, batch: PaddedBatch, gathered: dict[str, Tensor]) -> PaddedBatch:
         """Return a batch with its distances to the samples of all ranks."""
-        if "feature" not in gathered:
-            return batch
-        names = ("feature", "row", "counts of ASVs", "weight")
-        return self._measured(batch, *(gathered[name] for name in names))
+        return self._measured(batch, gathered) if "feature" in gathered else batch
 
     def joint_losses(
         self, network: nn.Module, prepared: Prepared, outputs: Outputs, gathered: dict[str, Tensor]
@@ -292,14 +306,11 @@ class AmpliconTask(Task):
         """
         model, runtime, device = self.config.model, self.config.runtime, self.device
         is_sharded = self.is_joint and not self.shares_vectors
-        if model.embedding_dim < LEAST_COPIED_WIDTH or is_sharded:
+        keeps_autocast = is_sharded or self.asvs is not None or self.compiles_blocks
+        if keeps_autocast or model.embedding_dim < LEAST_COPIED_WIDTH:
             return False
-        if self.asvs is not None or self.compiles_blocks:
-            return False
-        has_bf16 = device.type == "cpu" or platform_here(device).bf16
-        return (
-            has_bf16 and resolve_precision(runtime, device, model.trains_in_bf16) == torch.bfloat16
-        )
+        precision = resolve_precision(runtime, device, model.trains_in_bf16)
+        return precision == torch.bfloat16 and (device.type == "cpu" or platform_here(device).bf16)
 
     def bf16_network(self) -> nn.Module:
         """Return the bf16 copy of the network with its present weights."""
@@ -386,24 +397,13 @@ class AmpliconTask(Task):
 
     @stage("losses")
     def loss_counts(self, prepared: Prepared) -> dict[str, Tensor]:
-        """Number of terms of each loss of a batch."""
-        return loss_counts(self._counted(prepared))
-
-    def _counted(self, prepared: Prepared) -> PaddedBatch:
-        """Return a batch as its losses are counted; with several ranks its pairs are."""
-        return prepared.batch if self.is_joint else self.with_distances(prepared.batch)
+        """Number of terms of each loss of a batch; several ranks know that of its pairs."""
+        batch = prepared.batch if self.is_joint else self.with_distances(prepared.batch)
+        return loss_counts(batch, self.class_weights)
 
     def shape(self, prepared: Prepared) -> Hashable | None:
         """Return the shape of a batch of constant capacities; None for others."""
         return prepared.batch.shape() if prepared.batch.is_constant else None
-
-    def varying_shapes(self) -> str:
-        """Return why batches have no constant shape."""
-        if self.capacities is not None:
-            return ""
-        if self.asvs is not None:
-            return "with a frozen encoder batches have no constant shape"
-        return "batches have no constant shape"
 
     def tensors(self, prepared: Prepared) -> dict[str, Tensor]:
         """Return the tensors of a batch."""

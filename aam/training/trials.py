@@ -34,10 +34,7 @@ FORKED_BATCHES = 4
 # The least limit of compiled steps: a compiler joins operations, which rounds all results anew.
 COMPILED_LIMIT = 1e-2
 
-CONFIGS: dict[str, NetworkOptions] = {
-    "PretrainConfig": PretrainConfig(),
-    "FineTuneConfig": FineTuneConfig(),
-}
+CONFIGS = {type(config).__name__: config for config in (PretrainConfig(), FineTuneConfig())}
 
 
 def trial_batches(steps: PretrainingSteps) -> list[PaddedBatch]:

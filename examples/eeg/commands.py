@@ -23,7 +23,7 @@ from aam.device.measure import memory_limit
 from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.engine.checkpoint import load
-from aam.engine.run import Run, describe_run, open_run, training_outputs
+from aam.engine.run import Run, describe, open_run, training_outputs
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import FINISHED, InputError
 from aam.files.atomic import write_text
@@ -113,7 +113,7 @@ def pretrain(config: PretrainConfig) -> int:
         (split,) = make_splits(data.subjects, config.labels, config.runtime.seed)
         facts = {"device": str(device), "ranks": run.world.size}
         outputs = ("split.tsv", *training_outputs())
-        record = describe_run(f"{MODULE} pretrain", to_dict(config), files, facts, outputs)
+        record = describe(f"{MODULE} pretrain", to_dict(config), files, facts, outputs)
         if config.runtime.dry_run:
             run.print_plan(record)
             return FINISHED
@@ -231,7 +231,7 @@ def train(config: TrainConfig) -> int:
         sized, data, targets, splits = read_inputs(config, device)
         facts = {"device": str(device), "ranks": run.world.size}
         outputs = training_names(config)
-        record = describe_run(f"{MODULE} train", to_dict(config), files, facts, outputs)
+        record = describe(f"{MODULE} train", to_dict(config), files, facts, outputs)
         if config.runtime.dry_run:
             run.print_plan(record)
             return FINISHED

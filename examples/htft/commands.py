@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from aam.device.distributed import World, launch, process_count
 from aam.device.environment import is_launcher, rank_of
 from aam.device.platform import prepare_device
-from aam.engine.run import Run, describe_run, open_run, training_outputs
+from aam.engine.run import Run, describe, open_run, training_outputs
 from aam.errors import FINISHED, InputError
 from aam.files.atomic import write_text
 from aam.options import not_none, to_dict
@@ -61,7 +61,7 @@ def teach(config: TeachConfig) -> int:
         facts = {"device": str(device), "ranks": run.world.size}
         windows = (f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
         outputs = (*training_outputs(), *windows)
-        record = describe_run(f"{MODULE} teach", to_dict(config), files, facts, outputs)
+        record = describe(f"{MODULE} teach", to_dict(config), files, facts, outputs)
         if config.runtime.dry_run:
             run.print_plan(record)
             return FINISHED
@@ -128,7 +128,7 @@ def train(config: TrainConfig) -> int:
         splits_batches = not (devices or config.student.shard_units)
         facts = {"device": str(device), "ranks": run.world.size if splits_batches else 1}
         files, outputs = {"windows": path}, training_outputs()
-        record = describe_run(f"{MODULE} train", to_dict(config), files, facts, outputs)
+        record = describe(f"{MODULE} train", to_dict(config), files, facts, outputs)
         if runtime.dry_run:
             run.print_plan(record)
             return FINISHED

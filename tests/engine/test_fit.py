@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from aam.engine.checkpoint import State, find_checkpoints, load, save
-from aam.engine.run import describe_run, open_run, training_outputs
+from aam.engine.run import describe, open_run, training_outputs
 from aam.engine.trainer import fit
 from aam.errors import FINISHED, InputError
 from aam.files.output_folder import lock_folder
@@ -63,7 +63,7 @@ def run(
     config, task = Config(train, runtime), Slow()
     task.pause = pause
     with open_run(config) as run:
-        run.begin(describe_run("double", to_dict(config), {}, {}, training_outputs()))
+        run.begin(describe("double", to_dict(config), {}, {}, training_outputs()))
         if run.is_finished():
             return FINISHED
         best = fit_and_save(lambda: task, train, run, run.path, "doubling", {"size": 3})
@@ -89,7 +89,7 @@ def test_folds_whose_models_exist_are_left_out_and_others_continue(tmp_path):
     steps, handler = list[str](), signal.getsignal(signal.SIGTERM)
     for task_of_b in (Faulty, Doubling):
         with contextlib.suppress(InputError), open_run(config) as run:
-            run.begin(describe_run("double", to_dict(config), {}, {}, ["*/**"]))
+            run.begin(describe("double", to_dict(config), {}, {}, ["*/**"]))
             for path, name in run.unfinished(folds):
                 with run.training(path, name) as training:
                     state = training.state

@@ -18,7 +18,7 @@ def test_the_command_is_recorded_as_typed_and_inputs_with_sizes(tmp_path, monkey
     (model / "manifest.json").write_text("{}")
     (model / "weights").write_bytes(b"12345")
     monkeypatch.setattr(sys, "argv", ["/venv/aam/__main__.py", "fit", "--table", str(table)])
-    record = describe("fit", {}, {"table": table, "model": model}, {}, {"tree": "cafe"})
+    record = describe("fit", {}, {"table": table, "model": model}, {}, None, {"tree": "cafe"})
     assert record["typed"] == f"aam fit --table '{table}'"
     assert [entry.get("bytes") for entry in record["inputs"].values()] == [9, 7, None]
     assert record["versions"]["scikit-learn"]

@@ -172,7 +172,9 @@ def test_a_task_may_change_the_model_after_each_step_before_the_state_is_saved()
 
 
 def test_a_run_says_which_path_its_steps_take_and_once_how_fast_they_are(caplog):
-    trainer = Trainer(Doubling(), options(epochs=50), RunConfig())
+    task = Doubling()
+    task.batches_per_epoch = 120
+    trainer = Trainer(task, options(epochs=2), RunConfig())
     assert trainer.path() == "eager (graphs need a GPU)"
     trainer.task.compiler = "inductor"
     assert trainer.path() == "compiled by inductor, eager (graphs need a GPU)"
@@ -184,23 +186,21 @@ def test_a_run_says_which_path_its_steps_take_and_once_how_fast_they_are(caplog)
 
 
 @pytest.mark.parametrize(
-    ("changes", "precision", "shapes", "reason"),
+    ("runtime", "accumulated", "about", "reason"),
     [
-        ({}, "none", "", ""),
-        ({}, "fp16", "", "--mixed-precision fp16 scales the loss"),
-        (
-            {"gradient_accumulation_steps": 3},
-            "none",
-            "",
-            "--gradient-accumulation-steps is above 1",
-        ),
-        ({}, "none", "no constant shape", "no constant shape"),
+        ({}, 1, {}, ""),
+        ({"mixed_precision": "fp16"}, 1, {}, "--mixed-precision fp16 scales the loss"),
+        ({}, 3, {}, "--gradient-accumulation-steps is above 1"),
+        ({}, 1, {"has_constant_shapes": False}, "batches have no constant shape"),
+        ({}, 1, {"refusal": "the probe says: off by 2"}, "the probe says: off by 2"),
+        ({"no_capture": True}, 1, {}, "--no-capture"),
     ],
 )
-def test_what_keeps_steps_from_being_captured_is_said(changes, precision, shapes, reason):
-    task, runtime = Doubling(), RunConfig(mixed_precision=precision)
-    task.varying_shapes = lambda: shapes
-    trainer = Trainer(task, options(**changes), runtime)
+def test_what_keeps_steps_from_being_captured_is_said(runtime, accumulated, about, reason):
+    task = Doubling()
+    vars(task).update({"has_constant_shapes": True, **about})
+    chosen = options(gradient_accumulation_steps=accumulated)
+    trainer = Trainer(task, chosen, RunConfig(**runtime))
     trainer.steps = CapturedSteps(trainer.setup)
     expected = f"eager ({reason}" if reason else "captured as graphs, if they pass a check"
     assert trainer.path().startswith(expected)

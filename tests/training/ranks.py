@@ -190,9 +190,9 @@ class Off:
         self.replay = steps._replay
         self.weight = next(steps.task.model.parameters())
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Take the step."""
-        outcome = self.replay(*arguments)
+        outcome = self.replay(*arguments, **options)
         with torch.no_grad():
             self.weight.mul_(1.01)
         return outcome
@@ -217,7 +217,7 @@ def run_with(fault: str, world: World, folder: Path) -> None:
     trainer = trainer_of("pretraining" if fault == "hang" else "captured", world, epochs=3)
     steps, patch, agreed = trainer.steps, pytest.MonkeyPatch(), list[int]()
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise ERRORS[fault]
 
     def wish(trainer: Trainer) -> None:
