@@ -25,7 +25,8 @@ from aam.files.atomic import write_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from aam.engine.checkpoint import State
+    from aam.engine.run import TrainingFolder
+    from aam.engine.trainer import Trainer
 
 log = logging.getLogger("aam")
 
@@ -210,37 +211,25 @@ class RunLogger:
 
     Parameters
     ----------
-    folder : Path
-        Run directory; gets ``metrics.jsonl`` and ``tensorboard/``.
-    title : str
-        What is trained, for the progress line.
-    steps, epochs : int
-        Length of the run.
-    state : State, optional
-        State of the run when it was interrupted, with the clock and the records until then.
-    units : mapping of str to str, optional
-        Units of metrics, by name, for the terminal.
+    folder : TrainingFolder
+        Gets ``metrics.jsonl`` and ``tensorboard/``. Its state, of a run that was interrupted, has
+        the clock and the records until then.
+    trainer : Trainer
+        Knows the length of the training and the units of its metrics.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        title: str,
-        steps: int,
-        epochs: int,
-        state: State | None = None,
-        units: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, folder: TrainingFolder, trainer: Trainer) -> None:
+        state, epochs = folder.state, trainer.options.epochs
         before: Record = {"seconds": 0.0, "step": 0} if state is None else state.facts["logger"]
         text = "" if state is None else state.texts.get(METRICS, "")
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path, self.title, self.epochs = folder / METRICS, title, epochs
-        self.units = units or {}
+        folder.path.mkdir(parents=True, exist_ok=True)
+        self.path, self.title, self.epochs = folder.path / METRICS, folder.title, epochs
+        self.units = trainer.task.units
         self.steps, self.started = before["step"], time.perf_counter() - before["seconds"]
         self.lines, self.failed = text.splitlines(keepends=True), False
         self._write("", rewrite=True)
-        self.board = EventFile(folder / "tensorboard", self.steps)
-        self.progress = ProgressBar(f"{title}, epoch 1/{epochs}", steps)
+        self.board = EventFile(folder.path / "tensorboard", self.steps)
+        self.progress = ProgressBar(f"{self.title}, epoch 1/{epochs}", trainer.total_steps)
 
     def __enter__(self) -> RunLogger:
         self.progress.__enter__()

@@ -351,17 +351,8 @@ def fit(task: Task, options: TrainingOptions, folder: TrainingFolder) -> Trainer
     world = run.world
     manager = CheckpointManager(folder.path / CHECKPOINTS, run.runtime, run.signals, world)
     trainer = Trainer(task, options, run.runtime, world)
-    logger = None
-    if world.is_main:
-        logger = RunLogger(
-            folder.path,
-            title,
-            steps=trainer.total_steps,
-            epochs=options.epochs,
-            state=state,
-            units=task.units,
-        )
-        trainer.on_record = logger.record
+    logger = RunLogger(folder, trainer) if world.is_main else None
+    trainer.on_record = logger.record if logger else None
 
     # A closure over the trainer would keep its memory and its workers after a fold.
     def full_state(trainer: Trainer) -> State:

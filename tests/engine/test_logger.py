@@ -10,6 +10,17 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from aam.engine.checkpoint import State
 from aam.engine.logger import RunLogger
+from aam.engine.run import TrainingFolder
+from aam.engine.trainer import Trainer
+from aam.options import RunConfig
+from tests.engine.conftest import Doubling, options
+
+
+def logger_in(folder: Path, state: State | None = None, **units: str) -> RunLogger:
+    """The logger of a training of 2 epochs with 20 steps."""
+    trainer = Trainer(Doubling(), options(epochs=2), RunConfig())
+    trainer.total_steps, trainer.task.units = 20, units
+    return RunLogger(TrainingFolder(None, folder, "training", state), trainer)
 
 
 def records(path: Path) -> list[dict]:
@@ -32,7 +43,7 @@ def board_of(folder: Path) -> EventAccumulator:
 
 
 def test_records_are_lines_and_scalars(tmp_path, caplog):
-    with RunLogger(tmp_path, "pretrain", 20, 2) as logger:
+    with logger_in(tmp_path) as logger:
         logger.record({"event": "step", "step": 9, "lr": 0.1})
         logger.record(step(10))
         logger.record(epoch(1))
@@ -44,17 +55,14 @@ def test_records_are_lines_and_scalars(tmp_path, caplog):
 
 
 def test_the_terminal_shows_the_units_of_metrics(tmp_path, caplog):
-    with (
-        caplog.at_level("INFO", "aam"),
-        RunLogger(tmp_path, "train", 20, 2, units={"val_mae": "(standardized)"}) as logger,
-    ):
+    with caplog.at_level("INFO", "aam"), logger_in(tmp_path, val_mae="(standardized)") as logger:
         logger.record({**epoch(1), "val_mae": 0.25})
     assert "val_loss 1.5, val_mae 0.25 (standardized), samples_per_s 3" in caplog.text
     assert records(tmp_path)[0]["val_mae"] == 0.25
 
 
 def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
-    with RunLogger(tmp_path, "pretrain", 40, 4) as logger:
+    with logger_in(tmp_path) as logger:
         logger.record(step(10))
         facts = {"logger": json.loads(json.dumps(logger.state()))}
         state = State({}, facts, {"metrics.jsonl": logger.text})
@@ -62,7 +70,7 @@ def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
         logger.record(epoch(1))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"event": "st')
-    with RunLogger(tmp_path, "pretrain", 40, 4, state) as logger:
+    with logger_in(tmp_path, state) as logger:
         logger.record(step(11))
     assert [record["step"] for record in records(tmp_path)] == [10, 11]
     assert [loss.step for loss in board_of(tmp_path).Scalars("step/train_loss")] == [10, 11]
@@ -70,7 +78,7 @@ def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
 
 
 def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch, caplog):
-    with RunLogger(tmp_path, "pretrain", 20, 2) as logger:
+    with logger_in(tmp_path) as logger:
         logger.record(step(10))
         opening = Path.open
 
