@@ -207,21 +207,3 @@ def test_graphs_must_fit_beside_what_eager_steps_hold(taken, monkeypatch, caplog
     assert reason in caplog.text
     monkeypatch.setattr(capture, "memory_limit", lambda device, share: 12 * 10**9)
     assert taken([4] * 8).graphs
-
-
-def test_steps_are_judged_by_how_far_eager_ones_differ(taken, monkeypatch, caplog):
-    """Bits that differ from run to run are those of the device, not of the graph."""
-
-    class Noisy(Fixed):
-        def losses(self, network, batch):
-            error, count = super().losses(network, batch)["error"]
-            return {"error": (error * (1 + 0.1 * torch.rand(())), count)}
-
-    class Redrawn(capture.Snapshot):
-        def restore(self):
-            super().restore()
-            torch.rand(())
-
-    monkeypatch.setattr(capture, "Snapshot", Redrawn)
-    made = taken([4] * 8, Noisy())
-    assert made.is_right, caplog.text

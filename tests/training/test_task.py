@@ -14,7 +14,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
 from aam.data.batch import pad_batch
@@ -24,7 +23,6 @@ from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
-from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, StepOutcome, make_optimizer, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
@@ -199,81 +197,13 @@ def test_a_seed_fixes_every_weight(study, model_of):
     assert not same_weights(fitted(RunConfig(seed=5)), first)
 
 
-def overshooting(study, model):
-    """Learned is 2 more than what the model says now, validated 0.5 more: the best lies on the
-    way.
-    """
-    target = run_model(model, study, np.arange(9), CPU, RunConfig()).target + 2
-    target[6:] -= 1.5
-    return labelled(study, target=target.astype(np.float32), label=np.full((9, 1), -1))
-
-
-def test_the_best_weights_are_taken_back(study, model_of):
-    """Failure 12 of the predecessor."""
-    states, losses, numbers = [], [], []
-
-    def report(record) -> None:
-        if record["event"] == "epoch":
-            states.append(weights_of(model))
-            losses.append(record["val_loss"])
-            numbers.append(record["epoch"])
-
-    model = model_of(SUPERVISED, noise=0.0)
-    config = config_of(8, 2, patience=0, lr=2e-3, warmup_steps=0)
-    trainer = trainer_of(model, overshooting(study, model), config, report=report)
-    trainer.fit()
-    best = int(np.argmin(losses))
-    assert 0 < best < 7, losses
-    assert trainer.progress.best_epoch == numbers[best]
-    assert trainer.progress.best == losses[best]
-    assert same_weights(weights_of(model), states[best])
-    assert not same_weights(states[best], states[-1])
-    assert same_weights(trainer.last_weights, states[-1])
-
-
-def test_a_run_stops_when_patience_ends(study, model_of):
-    """A learning rate of 0 improves on the first epoch never again."""
-    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(20, lr=1e-30, patience=3))
-    assert [record["best"] for record in epochs] == [1, 0, 0, 0]
-    assert len({record["val_loss"] for record in epochs}) == 1, (
-        "validation draws and masks are fixed"
-    )
-
-
 def test_validation_samples_without_a_value_choose_no_epoch(study, model_of):
     learned = supervised(study)
     target, label = learned.labels.target.copy(), learned.labels.label.copy()
     target[6:], label[6:] = math.nan, -1
-    trainer = trainer_of(
-        model_of(SUPERVISED), labelled(study, target=target, label=label), config_of(2)
-    )
+    without = labelled(study, target=target, label=label)
     with pytest.raises(RunError, match="val_loss is finite in no epoch"):
-        trainer.fit()
-
-
-def test_without_validation_the_last_weights_stay(study, model_of):
-    _, _, epochs = fit(model_of(PRETRAIN), study, config_of(4, patience=1), validation=())
-    assert [record["best"] for record in epochs] == [1, 1, 1, 1]
-    assert not any(name.startswith("val_") for name in epochs[0])
-
-
-# --- steps that are not finite -----------------------------------------------------------------
-
-
-def test_a_broken_step_changes_no_weight(study, model_of, monkeypatch):
-    at, totals, weights = 3, [], []
-
-    def broken(*parts) -> Tensor:
-        totals.append(total_loss(*parts))
-        return totals[-1] * (math.nan if len(totals) in (at + 1, at + 2) else 1.0)
-
-    trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(3, batch_size=2))
-    trainer.after_step = lambda trainer: weights.append(weights_of(trainer.model))
-    monkeypatch.setattr(step_module, "total_loss", broken)
-    problem = rf"step {at}: loss or gradient are not finite .*lower --lr 0\.003"
-    with pytest.raises(RunError, match=problem):
-        trainer.fit()
-    assert same_weights(weights_of(trainer.model), weights[at - 1])
+        trainer_of(model_of(SUPERVISED), without, config_of(2)).fit()
 
 
 # --- going on ----------------------------------------------------------------------------------
@@ -316,7 +246,7 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(
         assert after == records[0][len(records[0]) - len(after) :]
 
 
-# --- several batches a step, and averaged weights ----------------------------------------------
+# --- several batches a step --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -338,40 +268,6 @@ def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-7)
     assert gradients[1].norm().item() == pytest.approx(0.05, rel=1e-3), "clipped once, as a whole"
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-def test_the_last_step_of_an_epoch_takes_what_is_left(study, model_of):
-    """Failure 8 of the predecessor: five batches, two a step."""
-    config = config_of(2, batch_size=1, gradient_accumulation_steps=4)
-    trainer, steps, _ = fit(model_of(PRETRAIN), study, config)
-    assert [record["step"] for record in steps] == list(range(1, 5)), (
-        "six samples: a step of four, one of two"
-    )
-    expected = [learning_rate(config.train, step, 4) for step in range(4)]
-    assert [record["lr"] for record in steps] == expected
-    assert trainer.total_steps == 4
-
-
-def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, model_of):
-    records, averages = [], []
-    model = model_of(PRETRAIN, noise=0.0)
-    reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8))
-    reference.update_parameters(model)
-    config = config_of(2, batch_size=2, ema_decay=0.8, patience=0)
-    trainer = trainer_of(model, study, config, report=records.append)
-
-    def follow(trainer: Trainer) -> None:
-        reference.update_parameters(trainer.model)
-        averages.append(copy.deepcopy(reference.module.state_dict()))
-
-    trainer.after_step = follow
-    trainer.fit()
-    for name, value in trainer.last_weights.items():
-        torch.testing.assert_close(value, averages[-1][name], rtol=1e-5, atol=1e-7)
-    plain = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(1, batch_size=2))
-    plain.model.load_state_dict(averages[2])
-    val_loss = next(record for record in records if record["event"] == "epoch")["val_loss"]
-    assert plain._validate()["val_loss"] == pytest.approx(val_loss, rel=1e-5)
 
 
 # --- validation --------------------------------------------------------------------------------
