@@ -5,29 +5,22 @@ finished.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
-from aam.engine.checkpoint import State, find_checkpoints, load, save
+from aam.engine.checkpoint import State, save
 from aam.engine.run import describe, open_run, training_outputs
 from aam.engine.trainer import fit
 from aam.errors import FINISHED, InputError
 from aam.files.output_folder import lock_folder
 from aam.options import RunConfig, TrainingOptions, section, to_dict
 from examples.runs import fit_and_save
-from tests.engine.conftest import Doubling, same
-
-EPOCHS = 8
+from tests.engine.conftest import Doubling
 
 
 @dataclass(frozen=True)
@@ -38,30 +31,13 @@ class Config:
     runtime: RunConfig = section(RunConfig())
 
 
-class Slow(Doubling):
-    """Steps that take long enough to be interrupted."""
-
-    pause, validates_first = 0.0, True
-
-    def prepare(self, batch: torch.Tensor, number: int) -> torch.Tensor:
-        time.sleep(self.pause)
-        return batch
-
-
-def run(
-    folder: Path,
-    pause: float = 0.0,
-    epochs: int = EPOCHS,
-    lr: float = 0.02,
-    resume_from: str = "auto",
-) -> int:
+def run(folder: Path, epochs: int, lr: float = 0.02, resume_from: str = "auto") -> int:
     train = TrainingOptions(epochs=epochs, lr=lr, patience=0)
     runtime = RunConfig(
         output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from=resume_from
     )
-
-    config, task = Config(train, runtime), Slow()
-    task.pause = pause
+    config, task = Config(train, runtime), Doubling()
+    task.validates_first = True
     with open_run(config) as run:
         run.begin(describe("double", to_dict(config), {}, {}, training_outputs()))
         if run.is_finished():
@@ -120,35 +96,6 @@ def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
-    assert run(tmp_path / "whole") == FINISHED
-    folder = tmp_path / "killed"
-    test = "from tests.engine.test_fit import run; from pathlib import Path"
-    path = os.pathsep.join((str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]))
-    words = [sys.executable, "-c", f"{test}; run(Path({str(folder)!r}), 0.05)"]
-    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
-    while not find_checkpoints(folder / "checkpoints"):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (folder / "model").exists()
-    assert run(folder) == FINISHED
-    for name in ("model", "last"):
-        assert same(load(tmp_path / "whole" / name).tensors, load(folder / name).tensors)
-    results = json.loads((folder / "metrics.json").read_text())
-    assert results == json.loads((tmp_path / "whole" / "metrics.json").read_text())
-    assert results["size"] == 3
-    assert not (folder / "checkpoints").exists()
-    manifest = folder / "model" / "manifest.json"
-    before = manifest.stat().st_mtime_ns
-    assert run(folder) == FINISHED
-    assert manifest.stat().st_mtime_ns == before
-    with pytest.raises(InputError, match="model is not a checkpoint of a run; expected auto, or"):
-        run(tmp_path / "new", resume_from=str(folder / "model"))
-
-
 def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatch):
     lines: list[str] = []
     say = lambda text, *values: lines.append(text % values)  # noqa: E731
@@ -161,3 +108,8 @@ def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatc
         assert said == [best], lines
         # One device, and no accumulation.
         assert any(line.endswith("samples per step") for line in lines)
+    lines.clear()
+    assert run(tmp_path / "learns", epochs=3) == FINISHED
+    assert lines == [f"{tmp_path / 'learns'}: finished already"]
+    with pytest.raises(InputError, match="model is not a checkpoint of a run; expected auto, or"):
+        run(tmp_path / "new", epochs=3, resume_from=str(tmp_path / "learns" / "model"))
