@@ -83,12 +83,6 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
         problem = f"Triton {triton} compiles no boolean reductions (int1, int8) for AMD GPUs"
         mend = "take that of PyTorch: pip install pytorch-triton-rocm==3.3.1"
         yield Finding("note", problem, mend)
-    # CPU sets are in the order of the NUMA nodes, and devices in that of their PCI addresses.
-    pairs = enumerate(zip(report["numa"], sorted(report["numa"]), strict=True))
-    moved = [f"device {device} lies at NUMA node {at}" for device, (at, due) in pairs if at != due]
-    if platform.unified and moved and -1 not in report["numa"]:
-        mend = "let the CPU sets of the site profile (cpu_sets) follow the NUMA nodes"
-        yield Finding("note", ", ".join(moved), mend)
     if report["first_tensor"]:
         problem = f"the first tensor on the GPU {report['first_tensor']}"
         yield Finding("wrong", problem, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)

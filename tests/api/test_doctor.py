@@ -26,7 +26,7 @@ def machine(name: str) -> dict[str, Any]:
 def report(**changes: Any) -> dict[str, Any]:
     healthy = {"attention": {"results": {}, "chosen": {}}, "training": {}}
     healthy["probe"] = {}
-    return {**healthy, "numa": [], "unseen": False, "first_tensor": "", **changes}
+    return {**healthy, "unseen": False, "first_tensor": "", **changes}
 
 
 def findings(facts: dict[str, Any], **measured: Any) -> list[Finding]:
@@ -71,11 +71,6 @@ COMPILER = {"compile-inductor": {"ok": False, "reason": "no compiler", "seconds"
         ({}, {"unseen": True}, "wrong: .* torch sees none; check the driver"),
         ({}, {"first_tensor": "ended with 9"}, "wrong: .* GPU ended with 9; without --rocm"),
         ({}, {"training": {"difference": 0.2}}, "wrong: .* the CPU's by 0.2 of the loss; .*report"),
-        (
-            {},
-            {"numa": [0, 2, 1]},
-            "note: device 1 lies at NUMA node 2, device 2 lies .*; .*cpu_sets",
-        ),
         ({}, {"probe": CAPTURE}, "note: capture does not work here: .* SIGSEGV; .* one operation"),
         ({}, {"probe": COMPILER}, "note: compile-inductor .*: no compiler; .* another compiler"),
     ],
@@ -148,14 +143,6 @@ def test_a_machine_on_which_no_attention_is_right_is_judged_all_the_same():
         "aam takes none; upgrade PyTorch",
     )
     assert math in found
-
-
-@pytest.mark.parametrize(
-    "nodes", [[0, 1, 2, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [0, -1], [-1]]
-)
-def test_devices_in_the_order_of_the_numa_nodes_are_no_finding(apu, nodes):
-    """Four APUs, APUs divided into three devices each, and a system that does not say."""
-    assert findings(apu, numa=nodes) == []
 
 
 # --- what joins the ranks, on a simulated node and between two processes -----------------------
