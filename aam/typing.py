@@ -5,7 +5,7 @@ docstrings.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -43,9 +43,6 @@ Array: TypeAlias = npt.NDArray[Any]
 
 # Ids of samples or ASVs, or names of columns.
 Ids: TypeAlias = Sequence[str]
-
-# The class of each sample, None where it is missing, by metadata column.
-Classes: TypeAlias = Mapping[str, Mapping[str, str | None]]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

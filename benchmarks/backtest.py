@@ -91,7 +91,7 @@ def task_of(case: Case, folder: Path) -> tuple[TargetData, int, int]:
     assert study.metadata is not None
     config = TargetConfig(metadata_column=(case.target,))
     specs = fit_targets(study.sample_metadata, config).specs
-    task = target_data(study, prepared.splits, specs[0], study.metadata, Columns(case.group))
+    task = target_data(study, prepared.splits, specs[0], Columns(case.group))
     return task, study.depth, study.seed
 
 

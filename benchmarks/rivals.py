@@ -251,7 +251,7 @@ def load_run(run: Path) -> tuple[TargetData, TargetPredictions]:
         raise InputError(f"{run}: expected one target and samples that are held out")
     spec, metadata = table.specs[0], not_none(folds.study.metadata)
     columns = judged_columns(folds.config)
-    task = target_data(folds.study, folds.splits, spec, metadata, columns)
+    task = target_data(folds.study, folds.splits, spec, columns)
     return task, target_predictions(table, spec, metadata, columns)
 
 

@@ -18,7 +18,6 @@ from aam.data.inputs import Inputs, read_inputs
 from aam.data.splits import Split, read_split
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.predictions import truth_of
 from aam.explain import results
 from aam.explain.effects import explain_samples
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation
@@ -149,7 +148,7 @@ def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> F
     """
     if metadata is None or spec.name not in metadata.columns:
         return np.full(len(ids), math.nan)
-    truth = truth_of(metadata, spec, ids)
+    truth = spec.truth(metadata, ids)
     if spec.kind == "numeric":
         return truth
     if unknown := {*metadata.values(spec.name, ids)} - {None, *spec.labels}:

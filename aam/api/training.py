@@ -31,7 +31,7 @@ from aam.device.platform import Facts, prepare_device
 from aam.engine.run import MODEL, TrainingFolder, open_run
 from aam.engine.signals import interrupts_as_in_python
 from aam.errors import FINISHED, InputError, short, shown
-from aam.evaluate.predictions import guess, name_problems, truth_of
+from aam.evaluate.predictions import guess, name_problems
 from aam.files.atomic import relative_to_cwd
 from aam.io.metadata import Metadata
 from aam.options import command_line, configured, not_none
@@ -213,7 +213,7 @@ def _training_set(
 def _guesses(study: Study, targets: Targets, ids: Sequence[str]) -> dict[str, Any]:
     """The median, or the most frequent class as probabilities, of each target."""
     metadata = not_none(study.metadata)
-    truths = {spec: truth_of(metadata, spec, ids) for spec in targets.specs}
+    truths = {spec: spec.truth(metadata, ids) for spec in targets.specs}
     return {spec.name: guess(truth, len(spec.labels)).tolist() for spec, truth in truths.items()}
 
 

@@ -9,12 +9,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from aam.device.rng import next_generator
 from aam.errors import InputError
 from aam.io.tables import AmpliconTable
-from aam.typing import Classes, Integers, Ints
+from aam.typing import Integers, Ints
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -108,38 +109,34 @@ FEW_SAMPLES = 30
 
 
 def choose_depth(
-    table: AmpliconTable, classes: Classes, training: Collection[str] | None = None
+    table: AmpliconTable, classes: pd.DataFrame, training: Collection[str] | None = None
 ) -> int:
     """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training
     samples or more and, in a table of few samples, two of every smaller class; log the reason.
 
-    `classes` are the class of each sample, None where it is missing, by metadata column, and
+    `classes` are those of `Study`, and
     `training` the training samples; unset, all. Labels of other samples decide nothing, and no
     depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: fewer than half of the samples
     reach that.
     """
-    reads = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    reads = pd.Series(table.depths, [*table.sample_ids])
+    ranked = sorted(table.depths.tolist())
     # The depth that 90 % of a group of samples reach, by the name of the group.
-    candidates: dict[str, int] = {"all samples": sorted(reads.values())[len(reads) // 10]}
-    trained = set(reads if training is None else training)
-    for column, class_of in classes.items():
-        members: dict[str, list[int]] = {}
-        for name, depth in reads.items():
-            label = class_of[name]
-            if label is not None and name in trained:
-                members.setdefault(label, []).append(depth)
-        for label, depths in members.items():
-            name = f"of class {label!r} of {column!r}"
+    candidates = {"all samples": ranked[len(ranked) // 10]}
+    trained = reads if training is None else reads[reads.index.isin([*training])]
+    for column, labels in classes.items():
+        for label, of_class in trained.groupby(labels, sort=False):
+            depths, name = sorted(of_class.tolist()), f"of class {label!r} of {column!r}"
             if len(depths) >= SMALLEST_CLASS:
-                candidates[f"the training samples {name}"] = sorted(depths)[len(depths) // 10]
-            elif len(reads) < FEW_SAMPLES and len(depths) > 1:
-                candidates[f"the training samples, and two {name}"] = sorted(depths)[-2]
+                candidates[f"the training samples {name}"] = depths[len(depths) // 10]
+            elif len(ranked) < FEW_SAMPLES and len(depths) > 1:
+                candidates[f"the training samples, and two {name}"] = depths[-2]
     group = min(candidates, key=candidates.__getitem__)
-    limit, limit_of_all = candidates[group], candidates["all samples"]
-    kept = sum(number >= LOWEST_DEPTH for number in reads.values())
-    if 2 * kept < len(reads):
-        middle = sorted(reads.values())[len(reads) // 2]
-        fault = f"{kept} of {len(reads)} samples have {LOWEST_DEPTH} reads, the smallest automatic"
+    limit, limit_of_all = int(candidates[group]), candidates["all samples"]
+    kept = sum(number >= LOWEST_DEPTH for number in ranked)
+    if 2 * kept < len(ranked):
+        middle = ranked[len(ranked) // 2]
+        fault = f"{kept} of {len(ranked)} samples have {LOWEST_DEPTH} reads, the smallest automatic"
         remedy = "pass the counted reads of all features, or --rarefy-depth to use fewer"
         raise InputError(f"{fault} depth; half have {middle} or fewer; {remedy}")
     if limit < LOWEST_DEPTH:

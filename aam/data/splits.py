@@ -6,8 +6,7 @@ import hashlib
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +24,7 @@ from aam.io.ids import difference
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import read_table_text, read_text
-from aam.typing import Classes, Floats, Ids, Ints, Rows
+from aam.typing import Floats, Ids, Ints, Rows
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -88,10 +87,6 @@ class _Samples:
     """Samples sorted by id, each with a group and a stratum, to be divided by groups."""
 
     def __init__(self, ids: Ids, groups: Groups, strata: Strata, seed: int) -> None:
-        if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
-            raise InputError(f"split: samples occur more than once: {shown(repeated)}")
-        if not ids:
-            raise InputError("split: no samples to divide")
         order = sorted(range(len(ids)), key=ids.__getitem__)
         self.kind, labels = ("samples", ids) if groups is None else ("groups", groups)
         self.ids, self.groups = ([names[row] for row in order] for names in (ids, labels))
@@ -130,8 +125,6 @@ class _Samples:
 
     def draw(self, size: float, option: str, *names: str, apart: Collection[str] = ()) -> set[str]:
         """Draw a share of the groups but those `apart`: one or more if it is above 0, never all."""
-        if not 0 <= size < 1:
-            raise InputError(f"{option} is {size}, expected a share from 0 to below 1")
         rows = np.flatnonzero([group not in apart for group in self.groups])
         total = len({self.groups[row] for row in rows})
         number = max(1, int(size * total + 0.5)) if size > 0 else 0
@@ -335,8 +328,8 @@ def split_samples(
         samples = _Samples(ids, groups, strata, seed)
         folds = _folds_of(metadata, column, samples)
         if data.cv is None:
-            in_file = [name for name in study.samples.index if name in metadata]
-            empty = {*filter(None, metadata.values(column, in_file))}.difference(folds.values())
+            in_file = filter(None, metadata.values(column, study.samples.index))
+            empty = {*in_file}.difference(folds.values())
             return (_split_by_column(samples, folds, data, empty, classes_in_words(study)),)
         return tuple(samples.split_of_fold(fold, folds, size) for fold in sorted({*folds.values()}))
     if (number := number_of_folds(data.cv)) is not None:
@@ -445,37 +438,36 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
     return splits
 
 
-def _can_be_learned(split: Split, classes: Classes, by_folds: bool) -> bool:
+def _can_be_learned(split: Split, classes: pd.DataFrame, by_folds: bool) -> bool:
     """Return whether every class has two training samples; without folds, the labels of test
     samples decide nothing.
     """
     ids = split.sample_ids if by_folds else split.ids("train") + split.ids("validation")
-    return not _classes_of_few_samples(split, classes, ids)
+    return not [*_classes_of_few_samples(split, classes.reindex([*ids]))]
 
 
 def _classes_of_few_samples(
-    split: Split, classes: Classes, ids: Iterable[str]
-) -> dict[str, set[str]]:
-    """The classes of the samples `ids` that have fewer than two training samples, by column."""
-    rare_classes = dict[str, set[str]]()
-    for name, label_of in classes.items():
-        counts = Counter(map(label_of.get, split.ids("train")))
-        labels = {label for label in map(label_of.get, ids) if label is not None}
-        if rare_labels := {label for label in labels if counts[label] < 2}:
-            rare_classes[name] = rare_labels
-    return rare_classes
+    split: Split, classes: pd.DataFrame
+) -> Iterator[tuple[str, str, pd.Index]]:
+    """Yield column, label and samples of the classes with fewer than two training samples."""
+    is_trained = classes.index.isin(split.ids("train"))
+    for name, labels in classes.items():
+        for label, rows in labels.groupby(labels):
+            if is_trained[classes.index.get_indexer(rows.index)].sum() < 2:
+                yield str(name), str(label), rows.index
 
 
-def classes_not_learned(splits: Sequence[Split], classes: Classes) -> dict[str, dict[str, str]]:
+def classes_not_learned(
+    splits: Sequence[Split], classes: pd.DataFrame
+) -> dict[str, dict[str, str]]:
     """Classes that a split leaves too few training samples of, and the reason, by column."""
     reasons = dict[str, dict[str, str]]()
     for split in splits:
         fold = f" where fold {short(split.test_fold)} is held out" if split.test_fold else ""
-        for name, labels in _classes_of_few_samples(split, classes, split.sample_ids).items():
-            for label in sorted(labels):
-                ids = [x for x in split.sample_ids if classes[name].get(x) == label]
-                reason = f"has fewer than 2 training samples{fold} ({shown(ids)})"
-                reasons.setdefault(name, {}).setdefault(label, reason)
+        few = _classes_of_few_samples(split, classes.reindex([*split.sample_ids]))
+        for name, label, ids in few:
+            reason = f"has fewer than 2 training samples{fold} ({shown(ids)})"
+            reasons.setdefault(name, {}).setdefault(label, reason)
     return reasons
 
 

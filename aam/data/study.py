@@ -247,12 +247,11 @@ class Study:
         return tuple(x for x in self.columns.targets if classifier or kinds[x] != "numeric")
 
     @property
-    def classes(self) -> dict[str, dict[str, str | None]]:
-        """The class of each aligned sample, by target column."""
-        if self.metadata is None:
-            return {}
-        ids, values = self.aligned, self.metadata.values
-        return {x: dict(zip(ids, values(x, ids), strict=True)) for x in self.class_columns}
+    def classes(self) -> pd.DataFrame:
+        """The class of each aligned sample in each target column of classes, None without one."""
+        ids = self.aligned
+        values = {x: not_none(self.metadata).values(x, ids) for x in self.class_columns}
+        return pd.DataFrame(values, [*ids], dtype=object)
 
     def at(self, ids: Sequence[str]) -> Study:
         """The study of some of its samples."""
@@ -288,7 +287,7 @@ class Study:
         study = replace(self, metadata=metadata, left_out=reasons)
         if len(self.class_columns) < len(set(self.columns.targets)):
             return study
-        samples, classes = self.samples.copy(), pd.DataFrame(study.classes, dtype=object)
+        samples, classes = self.samples.copy(), study.classes
         lost = classes.index[classes.isna().all(axis=1)]
         samples.loc[lost, "state"] = "no class"
         return replace(study, samples=samples).at([name for name in ids if name not in lost])
@@ -304,10 +303,14 @@ class Study:
             return self.metadata.groups(name, ids)
         return [value or "" for value in self.metadata.values(name, ids)]
 
+    def groups(self, ids: Sequence[str]) -> Sequence[str]:
+        """The group of each sample: the sample itself without a column of groups."""
+        return self.column(self.config.group_column, ids) or ids
+
     def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
         """The study with the values of `covariates`; they are unknown without metadata."""
         category, covariate = covariates.unknown(len(self.table))
-        if metadata is not None and covariates.columns:
+        if metadata is not None:
             category, covariate = covariates.encode(metadata.at(self.table.sample_ids))
         return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
 
@@ -367,15 +370,14 @@ def make_study(
     labels = Labels.none(len(joined))
     study = Study(joined, 0, seed, config, labels, (), origin, columns=columns, samples=samples)
     study = _with_metadata(study, inputs.metadata)
-    aligned, classes = study.table, study.classes
+    aligned, depth = study.table, config.rarefy_depth
     if study.target and not from_model:
         _check_features(study)
-    depth = config.rarefy_depth
-    if depth is None and classes and training is None:
+    if depth is None and study.class_columns and training is None:
         splits = split_samples(study, config, aligned.sample_ids, seed)
         training = {name for split in splits for name in split.ids("train")}
     if depth is None:
-        depth = choose_depth(aligned, classes, training)
+        depth = choose_depth(aligned, study.classes, training)
     table = deep_enough(aligned, depth, from_model)
     if not from_model:
         primers.warn_of_primers(table)
@@ -401,11 +403,10 @@ def _rare_classes(study: Study) -> LeftOut:
 def _check_features(study: Study) -> None:
     """Log the largest features, and refuse those that are metadata."""
     checks.log_largest_features(study.table)
-    columns, config = study.columns, study.config
+    config = study.config
     options = filter(None, (config.batch_column, config.group_column, config.study_column))
-    named = [*columns.names, *options]
-    if study.metadata is not None:
-        checks.refuse_metadata_inside(study.table, study.metadata, named)
+    named = [*study.columns.names, *options]
+    checks.refuse_metadata_inside(study.table, not_none(study.metadata), named)
 
 
 def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
@@ -434,9 +435,8 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
             checks.list_groups_of_batches(metadata, group, study.config.batch_column, ids)
     if not columns.learned:
         return study
-    groups = ids if group is None else study.sample_metadata.groups(group)
     targets = [*dict.fromkeys(columns.targets)]
-    for sentence in described(study.sample_metadata, targets, names, groups):
+    for sentence in described(study.sample_metadata, targets, names, study.groups(ids)):
         log.info("%s", sentence)
     return study.without_classes(_rare_classes(study))
 
@@ -463,7 +463,7 @@ def lost_classes(
     metadata: Metadata, name: str, samples: Collection[str], selected: Sequence[str]
 ) -> dict[str, int]:
     """Count the `samples` by those classes of a column that no sample of `selected` has."""
-    counts = Counter(metadata.values(name, [sample for sample in samples if sample in metadata]))
+    counts = Counter(metadata.values(name, samples))
     labels = sorted(filter(None, counts.keys() - set(metadata.values(name, selected))))
     return {label: counts[label] for label in labels}
 

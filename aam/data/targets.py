@@ -19,7 +19,7 @@ from aam.config import CovariateConfig, TargetConfig, Transform
 from aam.errors import InputError, Problems, problem, short, shown
 from aam.io.metadata import Metadata
 from aam.io.text import is_number
-from aam.typing import Floats, Ids, Ints, Label, Number, PositiveNumber, Reals
+from aam.typing import Array, Floats, Ids, Ints, Label, Number, PositiveNumber, Reals
 
 log = logging.getLogger("aam")
 
@@ -27,6 +27,8 @@ TargetKind = Literal["numeric", "class"]
 LOG: Transform = "log-zscore"
 
 MAX_CLASSES = 100
+# The truth of a sample whose class no training sample had: the model has no probability of it.
+UNKNOWN_CLASS = -2
 # A class of fewer groups cannot be learned in each fold and tested in another.
 LEAST_GROUPS_OF_CLASS = 3
 # Maximum number of classes that a message names.
@@ -94,21 +96,29 @@ class TargetSpec:
         transformed = np.log1p(numbers) if self.transform == LOG else numbers
         return np.asarray((transformed - self.scale.center) / self.scale.spread)
 
-    def encode(self, metadata: Metadata) -> Floats | Ints:
-        """Numbers on the scale, NaN where missing, or places in `labels`, -1 where missing."""
-        where = f"column {self.name!r}"
+    def truth(self, metadata: Metadata, ids: Ids | None = None) -> Array:
+        """Numbers of samples in own units, NaN where missing, or places in `labels`, -1 where
+        missing and `UNKNOWN_CLASS` where the class is none of them.
+        """
+        if self.kind == "numeric":
+            return metadata.numbers(self.name, ids)
+        values = metadata.values(self.name, ids)
+        is_missing = np.array([value is None for value in values], bool)
+        places = _places(values, self.labels)
+        return np.where(is_missing, -1, np.where(places < 0, UNKNOWN_CLASS, places))
+
+    def encode(self, metadata: Metadata) -> Array:
+        """`truth` with numbers on the scale."""
         if self.kind == "numeric":
             return self.encoded(_numbers(metadata, self.name, self.transform))
-        values = metadata.values(self.name)
-        pairs = zip(metadata.ids, values, strict=True)
-        label_of = {name: x for name, x in pairs if x is not None and x not in self.labels}
-        if label_of:
-            fault = f"{len(label_of)} samples ({shown(label_of)}) have labels that no training "
-            fault += f"sample has: {shown(sorted({*label_of.values()}))}"
-            remedy = f"expected {shown(self.labels, 10)}; correct them, put each label in several "
-            remedy += "groups or folds, or empty these cells and pass --missing drop"
-            raise InputError(problem(f"{metadata.source}: {where}", fault, remedy=remedy))
-        return _places(values, self.labels)
+        if ((truth := self.truth(metadata)) == UNKNOWN_CLASS).any():
+            unknown = {*metadata.values(self.name)} - {None, *self.labels}
+            fault = f"no training sample has the classes {shown(sorted(map(str, unknown)))}"
+            remedy = "put each class in several groups or folds, or empty these cells and pass "
+            remedy += "--missing drop"
+            where = f"{metadata.source}: column {self.name!r}"
+            raise InputError(problem(where, fault, shown(self.labels, 10), remedy))
+        return truth
 
 
 @dataclass(frozen=True)
@@ -273,7 +283,7 @@ def fit_targets(metadata: Metadata, config: TargetConfig) -> Targets:
     too.
 
     Raises `InputError`: with the problems of all columns: missing, empty or constant columns, text
-    among numbers, values that the transform cannot take, too many classes, classes of one sample.
+    among numbers, values that the transform cannot take, too many classes.
     """
     columns, transform = config.metadata_column, config.target_transform
     if not columns:
@@ -314,16 +324,11 @@ def _fitted_classes(metadata: Metadata, name: str) -> TargetSpec:
     values = [value for value in metadata.values(name) if value is not None]
     where, counts = f"{metadata.source}: column {name!r}", Counter(values)
     labels = sorted_labels(metadata, name, counts)
-    singletons = [label for label in labels if counts[label] == 1]
     if len(labels) > MAX_CLASSES:
         fault = f"has {len(labels)} different values on the training samples ({shown(labels, 3)})"
         remedy = f"expected at most {MAX_CLASSES} classes; --classifier is for classes, not numbers"
         raise InputError(f"{where} {fault}, {remedy}")
     _check_varied(values, len(metadata.ids), where)
-    if singletons:
-        fault = f"has classes of one training sample: {shown(singletons)}, expected two or more"
-        remedy = "merge them with others, or leave these cells empty and pass --missing drop"
-        raise InputError(f"{where} {fault}; {remedy}")
     return TargetSpec(name, "class", tuple(labels))
 
 

@@ -62,9 +62,6 @@ WRITTEN = (
 )
 REMEDY = "pass such a file, unchanged, or predict anew with --model and --table"
 
-# The truth of a sample whose class no training sample had: the model has no probability of it.
-UNKNOWN_CLASS = -2
-
 
 @dataclass(frozen=True, eq=False)
 class PredictionTable:
@@ -427,18 +424,6 @@ class Columns:
         return (*self.categorical, *self.numeric)
 
 
-def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
-    """True values of samples: numbers (NaN = missing), or the index of the class.
-
-    -1 is a missing class, `UNKNOWN_CLASS` one that is not among the labels.
-    """
-    if spec.kind == "numeric":
-        return metadata.numbers(spec.name, ids)
-    values = np.array([value or "" for value in metadata.values(spec.name, ids)], object)
-    place = pd.Index(spec.labels, dtype=object).get_indexer(values)
-    return np.where(values == "", -1, np.where(place < 0, UNKNOWN_CLASS, place))
-
-
 def column_values(
     metadata: Metadata, column: str | None, ids: Sequence[str], groups: bool = False
 ) -> Array | None:
@@ -465,7 +450,7 @@ def target_predictions(
     ids, folds = table.sample_ids, table.texts("fold")
     return TargetPredictions(
         sample_ids=ids,
-        truth=truth_of(metadata, spec, ids),
+        truth=spec.truth(metadata, ids),
         predicted=table.predicted(spec.name),
         labels=spec.labels,
         fold=np.array(folds) if len(set(folds)) > 1 else None,

@@ -146,25 +146,20 @@ class Metadata:
         return [f"{self.source}: {reason}; read as text" for reason in reasons]
 
     def at(self, ids: Iterable[str]) -> Metadata:
-        """The metadata of some samples, in that order; `InputError`: a sample without a row."""
-        ids = tuple(ids)
-        rows = self.text.index.get_indexer(pd.Index(ids, dtype=object))
-        if (rows < 0).any():
-            absent = [ids[place] for place in np.flatnonzero(rows < 0).tolist()]
-            reason = f"{shown(absent)}{difference(ids, self.ids)}"
-            raise InputError(f"{self.source}: {len(absent)} samples have no row: {reason}")
-        return replace(self, text=self.text.iloc[rows])
+        """The metadata of some samples, in that order; one without a row has no value."""
+        return replace(self, text=self.text.reindex(pd.Index([*ids], dtype=object)))
 
     def _column(self, name: str, ids: Iterable[str] | None) -> pd.Series:
-        """Categories of the samples `ids`, or of all; `InputError`: no such column, or sample."""
+        """Categories of the samples `ids`, or of all; `InputError`: no such column."""
         if name not in self.text:
             raise InputError(f"{self.source}: {self._no_column(name)}")
-        return (self if ids is None else self.at(ids)).text[name]
+        column = self.text[name]
+        return column if ids is None else column.reindex(pd.Index([*ids], dtype=object))
 
     def values(self, name: str, ids: Iterable[str] | None = None) -> tuple[str | None, ...]:
         """Return values of a column, of all samples or those called `ids`, none where missing.
 
-        Raises `InputError`: no such column, a sample without a row.
+        Raises `InputError`: no such column.
         """
         column = self._column(name, ids).cat
         labels = np.array([*column.categories, None], dtype=object)
@@ -374,23 +369,21 @@ def align(
     """
     metadata.require(columns)
     total, reasons = f"of {len(samples)} samples", list[str]()
-    with_row = [sample for sample in samples if sample in metadata]
-    gaps = {*samples}.difference(with_row)
-    if without_row := [sample for sample in samples if sample in gaps]:
+    frame = metadata.at(samples).text[[*dict.fromkeys(columns)]]
+    has_row = frame.index.isin(metadata.text.index)
+    if len(without_row := frame.index[~has_row]):
         listed = f"{shown(without_row)}{difference(samples, metadata.ids)}"
         listed += f" (its own ids look like {shown(metadata.ids, 3)})"
         reasons.append(f"{len(without_row)} {total} of the table have no row: {listed}")
     blank = "; if such a word is a class, add a second line '#q2:missing' with blank below it"
-    for name in dict.fromkeys(columns):
-        values = zip(with_row, metadata.values(name, with_row), strict=True)
-        if without_value := [sample for sample, value in values if value is None]:
-            words = metadata.words.get(name, ())
+    for name, column in frame[has_row].items():
+        if len(without_value := column.index[column.isna()]):
+            words = metadata.words.get(str(name), ())
             read = f" (read as missing: {shown(words)})" if words else ""
             gap = f"{len(without_value)} {total} have no value in {name!r}{read}"
             reasons.append(f"{gap}: {shown(without_value)}{blank if words else ''}")
-            gaps.update(without_value)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
-    complete = tuple(sample for sample in samples if sample not in gaps)
+    complete = tuple(frame.index[has_row & frame.notna().all(axis=1)])
     if not complete:
         raise InputError(*reasons[:-1], "; ".join([*reasons[-1:], "so no sample is left"]))
     if reasons and missing == "error":

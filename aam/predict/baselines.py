@@ -295,25 +295,24 @@ def has_strong_baselines(study: Study, targets: int, folds: int) -> bool:
 
 
 def target_data(
-    study: Study, splits: Sequence[Split], spec: TargetSpec, metadata: Metadata, columns: Columns
+    study: Study, splits: Sequence[Split], spec: TargetSpec, columns: Columns
 ) -> TargetData:
-    """Data of one target that baselines may use, from the samples with metadata."""
-    ids = tuple(name for name in study.table.sample_ids if name in metadata)
-    rows, covariates = study.rows(ids), covariate_matrix(metadata, columns, ids)
-    levels = dict[str, Array]()
+    """Data of one target that baselines may use."""
+    ids, metadata, levels = study.table.sample_ids, not_none(study.metadata), dict[str, Array]()
+    covariates = covariate_matrix(metadata, columns, ids)
     for name in sorted(filter(None, {columns.group, columns.batch})):
         levels[name] = not_none(predictions.column_values(metadata, name, ids))
     return TargetData(
-        truth=predictions.truth_of(metadata, spec, ids),
+        truth=spec.truth(metadata, ids),
         labels=spec.labels,
         folds=folds_of(splits, ids),
-        depth=study.table.depths[rows],
-        richness=np.diff(rarefied_table(study, rows=rows).indptr),
+        depth=study.table.depths,
+        richness=np.diff(rarefied_table(study).indptr),
         levels=levels,
         groups=predictions.column_values(metadata, columns.group, ids, groups=True),
         studies=predictions.column_values(metadata, columns.study, ids),
         covariates=covariates,
-        samples=replace(Samples.of_study(study, rows), covariates=covariates),
+        samples=replace(Samples.of_study(study, np.arange(len(ids))), covariates=covariates),
     )
 
 
@@ -321,21 +320,19 @@ def baselines_of(
     study: Study,
     splits: Sequence[Split],
     spec: TargetSpec,
-    metadata: Metadata,
     columns: Columns,
     strong: bool = False,
     in_blend: Collection[str] = (),
     passes: int = 3,
-) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
-    """The samples with metadata, and baselines that learn from the training samples of each split.
-
-    They are the trivial ones and, if asked for, the strong ones except those `in_blend`.
+) -> tuple[Baseline, ...]:
+    """Baselines that learn from the training samples of each split and predict every sample: the
+    trivial ones and, if asked for, the strong ones except those `in_blend`.
     """
-    task = target_data(study, splits, spec, metadata, columns)
+    task = target_data(study, splits, spec, columns)
     baselines = trivial_baselines(task, study.seed)
     if strong:
         baselines += strong_baselines(task, study, passes, in_blend, spec.name)
-    return not_none(task.samples).sample_ids, baselines
+    return baselines
 
 
 def _is_baseline(name: str, blend: Blend) -> bool:
@@ -379,17 +376,14 @@ def baselines_by_target(
 
     If asked for there are `strong` ones; those that are members of the blend are `in_blend`.
     """
-    members, metadata, new_ids = in_blend or {}, study.metadata, table.sample_ids
+    members, ids, new_ids = in_blend or {}, study.table.sample_ids, table.sample_ids
     result = dict[str, tuple[Baseline, ...]]()
     if strong and (reason := _without_distances(study, len(study.table))):
         log.info("baseline %s: left out: %s", NEIGHBOURS, reason)
-    for spec in table.specs if metadata is not None else ():
-        ids, baselines = baselines_of(
-            study, splits, spec, not_none(metadata), columns, strong, members
-        )
+    for spec in table.specs:
         aligned = [
             replace(baseline, predicted=_aligned(baseline.predicted, ids, new_ids))
-            for baseline in baselines
+            for baseline in baselines_of(study, splits, spec, columns, strong, members)
         ]
         for name, alone in members.items():
             predicted = _aligned(alone.predicted(spec.name), alone.sample_ids, new_ids)

@@ -131,14 +131,14 @@ def learning_curves(
     folds: Folds[FineTuneConfig], targets: Sequence[str]
 ) -> dict[str, LearningCurve | None]:
     """The learning curve of each target on the splits of a training."""
-    study, metadata, columns = folds.study, folds.study.metadata, judged_columns(folds.config)
-    if metadata is None or not targets:
+    study, columns = folds.study, judged_columns(folds.config)
+    if not targets:
         return {}
     classifier = folds.config.targets.classifier
     names = folds.config.targets.members
     members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
     for spec in fit_targets(study.sample_metadata, config).specs:
-        task = target_data(study, folds.splits, spec, metadata, columns)
+        task = target_data(study, folds.splits, spec, columns)
         curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
     return curves

@@ -15,7 +15,7 @@ from aam.data.targets import TargetSpec
 from aam.errors import shown
 from aam.evaluate.comparison import headline
 from aam.evaluate.metrics import unweighted_metrics, weighted_classification_metrics
-from aam.evaluate.predictions import PredictionTable, truth_of
+from aam.evaluate.predictions import PredictionTable
 from aam.options import RuntimeConfig, not_none
 from aam.predict.network import Network
 from aam.predict.prediction import predict_rows
@@ -34,7 +34,7 @@ def untrusted_because(network: Network, study: Study, ids: Sequence[str]) -> str
         return f"no validation sample chose its epoch; {TO_JUDGE}"
     subset, column = f"the {len(ids)} validation samples", study.config.group_column
     specs, metadata = not_none(network.targets).specs, not_none(study.metadata)
-    constant = [spec.name for spec in specs if not _varies(truth_of(metadata, spec, ids))]
+    constant = [spec.name for spec in specs if not _varies(spec.truth(metadata, ids))]
     if len(constant) == len(specs):
         return f"{subset} hold one value of {shown(constant)}; {TO_JUDGE}"
     if len(set(study.column(column, ids) or ids)) < 2:
@@ -112,7 +112,7 @@ def figures_of(
     """
     errors, headlines = [], {}
     for spec in specs:
-        truth = truth_of(not_none(study.metadata), spec, table.sample_ids)
+        truth = spec.truth(not_none(study.metadata), table.sample_ids)
         predicted = table.predicted(spec.name)
         if not _varies(truth):
             continue

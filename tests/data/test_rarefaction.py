@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from scipy.stats import hypergeom
@@ -69,7 +70,7 @@ def depth_of(reads, labels=None, training=None) -> int:
     """The depth chosen for samples of one ASV with so many reads."""
     counts = csr_array(np.array(reads, np.uint32)[:, None])
     table = make_table(counts, [f"s{row}" for row in range(len(reads))], ["f"])
-    classes = {} if labels is None else {"site": dict(zip(table.sample_ids, labels, strict=True))}
+    classes = pd.DataFrame({} if labels is None else {"site": [*labels]}, [*table.sample_ids])
     return choose_depth(table, classes, training)
 
 

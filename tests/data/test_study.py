@@ -77,7 +77,7 @@ def test_the_frame_says_what_became_of_every_sample(files, tmp_path):
     assert study.samples["reads"].to_dict() == {"e": 13, "d": 20, "c": 2, "b": 0, "a": 14}
     assert study.aligned == ("e", "c", "a")
     assert study.dropped == {"e": 13, "c": 2}
-    assert study.classes == {"site": {"e": "oral", "c": "oral", "a": "gut"}}
+    assert study.classes.to_dict() == {"site": {"e": "oral", "c": "oral", "a": "gut"}}
 
 
 def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):

@@ -142,7 +142,7 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     splits = make_splits(study, data, 0)
     config = TargetConfig(metadata_column=(target,), target_transform="none")
     (spec,) = fit_targets(study.sample_metadata, config).specs
-    ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)
+    ids, baselines = study.table.sample_ids, baselines_of(study, splits, spec, columns)
     predicted = next(one.predicted for one in baselines if one.name == like)
     fold = {name: split.test_fold for split in splits for name in split.held_out}
     folds = [fold[name] for name in ids]

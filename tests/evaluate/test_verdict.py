@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
+from aam.data.targets import UNKNOWN_CLASS
 from aam.evaluate.comparison import (
     DEPTH_ALONE,
     DEPTH_AND_RICHNESS,
@@ -22,7 +23,7 @@ from aam.evaluate.comparison import (
 )
 from aam.evaluate.evaluation import Names, evaluate_target
 from aam.evaluate.intervals import Interval, number
-from aam.evaluate.predictions import UNKNOWN_CLASS, TargetPredictions
+from aam.evaluate.predictions import TargetPredictions
 from aam.evaluate.verdict import Verdict, _solved, batch_sentences, compare_in_words, within_batches
 from tests.evaluate.simulated import majority, median, numeric, predictions_of, scored, two_classes
 
