@@ -144,17 +144,6 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
     assert other > 10 * width
 
 
-def test_groups_in_two_subsets_are_refused(study: Path, tmp_path: Path, refused) -> None:
-    metadata = read_metadata(study / "metadata.tsv")
-    rows = [f"{name}\t{'test' if at % 2 else 'train'}\t" for at, name in enumerate(metadata.ids)]
-    split = tmp_path / "split.tsv"
-    split.write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
-    more = f"--metadata-column ph --split {split} --group-column subject"
-    leak = train(study, tmp_path / "a", more)
-    assert "groups are in several subsets" in refused(main, leak)
-    assert not (tmp_path / "a").exists()
-
-
 def test_a_table_unlike_training_gets_no_interval_and_the_note_says_why(
     run: Path, tmp_path: Path, simulate_study, predict_study, capsys
 ) -> None:
