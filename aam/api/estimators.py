@@ -203,11 +203,12 @@ class AmpliconEstimator:
         metadata, columns = self._metadata(ids, target, y, groups, covariates, studies)
         sources = {"table": X, "tree": tree, "metadata": metadata}
         config = options_with(FineTuneConfig(), parameters | columns, where, **sources)
-        self._learn(config, dataclasses.replace(inputs, metadata=metadata), sample_weight)
-        return self
+        return self._learn(config, dataclasses.replace(inputs, metadata=metadata), sample_weight)
 
-    def _learn(self, config: FineTuneConfig, inputs: Inputs, weights: Values | None) -> None:
-        """Fit the members of the blend, and the intervals if samples are held out for them."""
+    def _learn(self, config: FineTuneConfig, inputs: Inputs, weights: Values | None) -> Self:
+        """Fit the members of the blend, and the intervals if samples are held out for them; return
+        the estimator.
+        """
         table = inputs.tables[0]
         folds = load_folds(config, inputs=inputs)
         check_targets(folds)
@@ -225,6 +226,7 @@ class AmpliconEstimator:
         self.sample_ids_ = table.sample_ids
         self.feature_names_in_ = np.array(table.names, object)
         self.n_features_in_ = len(table.names)
+        return self
 
     def save(self, path: PathLike) -> None:
         """Write the model to a new folder, which `aam predict --model` and `aam.load` read.
