@@ -64,19 +64,25 @@ def installed(monkeypatch):
     return install
 
 
+HEADS = HeadConfig(counts=True)
+
+
+def save_encoder(folder: Path, study, network, **more: object) -> SavedModel:
+    sizes = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
+    profile = RegionProfile.fit(study.table.sequences)
+    saved = saved_model(network, HEADS, model=sizes, profile=profile, **more)
+    save_model(folder, saved)
+    return saved
+
+
 @pytest.fixture
 def toy(tmp_path, study, model_of, installed, monkeypatch) -> SavedModel:
     """A model that reads a reference, saved as the installed encoder ``toy``."""
     installed(toy="tests.toy:Toy")
     monkeypatch.setattr(EntryPoint, "load", lambda entry: Toy)
     monkeypatch.setattr(Toy, "folder", tmp_path / "toy")
-    heads = HeadConfig(counts=True)
-    sizes = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
-    profile = RegionProfile.fit(study.table.sequences)
-    network = model_of(heads, reference_width=WIDTH)
-    saved = saved_model(network, heads, model=sizes, profile=profile, reference=Reference(0.5))
-    save_model(tmp_path / "toy", saved)
-    return saved
+    network = model_of(HEADS, reference_width=WIDTH)
+    return save_encoder(tmp_path / "toy", study, network, reference=Reference(0.5))
 
 
 def test_an_installed_encoder_is_read_by_name_with_its_reference(toy, tmp_path, monkeypatch):
@@ -145,20 +151,9 @@ def test_a_plugin_that_cannot_be_imported_is_named(installed):
         encoders.find_encoder("broken")
 
 
-def test_distances_need_a_reference(saved_encoder, tmp_path, refused):
-    table = ["--table", str(saved_encoder / "table.biom"), "--distances", "unifrac"]
-    words = ["embed", "--model", str(saved_encoder / "model"), *table, "--device", "cpu"]
-    said = refused(main, [*words, "--output-dir", str(tmp_path / "out")])
-    assert "--distances: the model has no reference tree; pass --model 16s-v4" in said
-
-
-@pytest.fixture
-def saved_encoder(tmp_path, study, model_of) -> Path:
-    heads = HeadConfig(counts=True)
-    sizes = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
-    profile = RegionProfile.fit(study.table.sequences)
-    save_model(
-        tmp_path / "model", saved_model(model_of(heads), heads, model=sizes, profile=profile)
-    )
+def test_distances_need_a_reference(study, model_of, tmp_path, refused):
+    save_encoder(tmp_path / "model", study, model_of(HEADS))
     write_biom(study.table, tmp_path / "table.biom")
-    return tmp_path
+    words = f"embed --model {tmp_path}/model --table {tmp_path}/table.biom --distances unifrac "
+    said = refused(main, [*words.split(), "--device", "cpu", "--output-dir", f"{tmp_path}/out"])
+    assert "--distances: the model has no reference tree; pass --model 16s-v4" in said

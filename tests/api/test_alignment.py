@@ -62,11 +62,23 @@ def test_a_default_index_is_read_by_label_where_samples_are_called_so():
     assert aligned(pd.Series([5, 6, 7]), ("2", "0", "1"), "y") == [7, 5, 6]
 
 
-def test_an_index_with_a_sample_twice_or_too_few_values_is_refused():
-    assert "sample ids twice: '001'" in refusal(
-        aligned, pd.Series([1, 2, 3, 4, 5], [*IDS, "001"]), IDS, "y"
-    )
-    assert "y has 3 values, and the table has 4" in refusal(aligned, pd.Series([1, 2, 3]), IDS, "y")
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pd.Series([1, 2, 3, 4, 5], [*IDS, "001"]), "sample ids twice: '001'"),
+        (pd.Series([1, 2, 3]), "y has 3 values, and the table has 4"),
+        (
+            pd.DataFrame({"y": [1, 2, 3, 4], "z": 1}),
+            "y has the shape (4, 2), expected (4,): a value",
+        ),
+        (None, "y is NoneType, expected an array, a list, or a Series"),
+        (3, "y is int, expected an array"),
+        (dict.fromkeys(IDS, 1.0), "y is dict, expected an array"),
+        ((value for value in IDS), "y is generator, expected an array"),
+    ],
+)
+def test_values_in_no_order_or_of_another_number_are_refused(values, message):
+    assert message in refusal(aligned, values, IDS, "y")
 
 
 @pytest.mark.parametrize("name", ["y", "groups", "studies", "covariates"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import json
 import logging
@@ -191,67 +190,38 @@ def test_a_turned_table_is_refused(tmp_path):
 
 def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
     ph, small, fit = metadata["ph"], aam.AmpliconRegressor(), aam.AmpliconRegressor().fit
-    twice = functools.partial(fit, covariates=metadata[["batch", "batch"]])
+    twice, some = metadata[["batch", "batch"]], metadata[["batch"]].iloc[10:]
     shallow = frame.iloc[:20].copy()
     shallow.iloc[2] = (shallow.iloc[2] > 0).astype(int)
-    load, explained = functools.partial(aam.load, "x"), "expected an array, a list, or a Series"
+    renamed = frame.set_axis(["#a", "b ", *frame.index[2:]])
+    many, flat = aam.AmpliconRegressor(epochs="many"), aam.AmpliconRegressor(rarefy_depth=300)
+    classes, tables = [(1, 2), (3, 4)] * 30, {"output_dir": "x", "data": {"tables": ["x"]}}
     refused = {
-        "without sequences of ASVs": (fit, frame.to_numpy(), ph),
-        "y has the shape (60, 2), expected (60,): a value": (fit, frame, metadata[["ph", "null"]]),
-        "y has 3 values, and the table has 60 samples": (fit, frame, [1, 2, 3]),
-        "y: 'soil', 'soil', 'soil' and 57 more; expected numbers of at most 1e+20, or use": (
-            fit,
-            frame,
-            ["soil"] * 60,
+        "without sequences of ASVs": lambda: fit(frame.to_numpy(), ph),
+        "y: 'soil', 'soil', 'soil' and 57 more; expected": lambda: fit(frame, ["soil"] * 60),
+        "covariates: columns of the same name: 'batch'": lambda: fit(frame, ph, covariates=twice),
+        "10 of 60 samples are not in its index": lambda: fit(frame, ph.iloc[10:]),
+        "1 of 60 sample ids cannot stand in metadata: '#a'": lambda: fit(renamed, ph.to_list()),
+        "pass covariates.reset_index(drop=True) if": lambda: fit(frame, ph, covariates=some),
+        "table is NoneType, without sequences": lambda: fit(None, ph),
+        "takes table, tree and metadata as parameters": lambda: aam.pretrain(frame, **tables),
+        "expected whole reads": lambda: fit(frame * 0.5 + 0.5, ph),
+        "y, groups and covariates: column 'ph' is 1.0 for": lambda: flat.fit(frame, ph * 0 + 1),
+        "y: a class is (1, 2), expected": lambda: aam.AmpliconClassifier().fit(frame, classes),
+        "'epochs' is 'many': Input should be a valid integer": lambda: many.fit(frame, ph),
+        "unknown option 'thread'; did you mean 'threads'": lambda: aam.load("x", thread=1),
+        "'overwrite': of the command": lambda: aam.load("x", overwrite=True),
+        "aam.load: unknown option 'new_study'": lambda: aam.load("x", new_study=True),
+        "no manifest.json": lambda: aam.load("nowhere"),
+        "aam.load: no path is given": lambda: aam.load(None),
+        "no path is given; give the folder": lambda: aam.load([]),
+        "fitted on at least 20": lambda: regressor.predict_interval(frame.iloc[:5]),
+        "1 of 20 samples cannot be predicted, such as 'sample-03'": lambda: regressor.predict(
+            shallow
         ),
-        f"y is NoneType, {explained}": (fit, frame, None),
-        f"y is int, {explained}": (fit, frame, 3),
-        f"y is dict, {explained}": (fit, frame, dict.fromkeys(frame.index, 1.0)),
-        f"y is generator, {explained}": (fit, frame, (value for value in ph)),
-        "covariates: columns of the same name: 'batch'": (twice, frame, ph),
-        "10 of 60 samples are not in its index": (fit, frame, ph.iloc[10:]),
-        "1 of 60 sample ids cannot stand in metadata: '#a'": (
-            fit,
-            frame.set_axis(["#a", "b ", *frame.index[2:]]),
-            ph.to_list(),
-        ),
-        "pass covariates.reset_index(drop=True) if it is": (
-            functools.partial(fit, covariates=metadata[["batch"]].iloc[10:]),
-            frame,
-            ph,
-        ),
-        "table is NoneType, without sequences": (fit, None, ph),
-        "aam.pretrain: takes table, tree and metadata as parameters": (
-            functools.partial(aam.pretrain, output_dir="x", data={"tables": ["x"]}),
-            frame,
-        ),
-        "expected whole reads": (fit, frame * 0.5 + 0.5, ph),
-        "y, groups and covariates: column 'ph' is 1.0 for all": (
-            aam.AmpliconRegressor(rarefy_depth=300).fit,
-            frame,
-            ph * 0 + 1,
-        ),
-        "y: a class is (1, 2), expected text, a number": (
-            aam.AmpliconClassifier().fit,
-            frame,
-            [(1, 2), (3, 4)] * 30,
-        ),
-        "'epochs' is 'many': Input should be a valid integer": (
-            aam.AmpliconRegressor(epochs="many").fit,
-            frame,
-            ph,
-        ),
-        "unknown option 'thread'; did you mean 'threads'": (functools.partial(load, thread=1),),
-        "'overwrite': of the command": (functools.partial(load, overwrite=True),),
-        "aam.load: unknown option 'new_study'": (functools.partial(load, new_study=True),),
-        "no manifest.json": (aam.load, "nowhere"),
-        "aam.load: no path is given": (aam.load, None),
-        "no path is given; give the folder": (aam.load, []),
-        "intervals are fitted on at least 20": (regressor.predict_interval, frame.iloc[:5]),
-        "1 of 20 samples cannot be predicted, such as 'sample-03'": (regressor.predict, shallow),
     }
-    for message, (function, *arguments) in refused.items():
-        assert message in refusal(function, *arguments)
+    for message, call in refused.items():
+        assert message in refusal(call)
     assert "below the model's depth" in refusal(regressor.predict, shallow)
     with pytest.raises(NotFittedError, match="is not fitted yet"):
         small.predict(frame)
@@ -431,14 +401,8 @@ def test_grid_search_with_groups(study_folder, metadata, small):
     assert len(search.cv_results_["params"]) == 4
     assert len(search.predict(table)) == 60
     pipeline = make_pipeline(aam.AmpliconRegressor(**small))
-    scores = cross_val_score(
-        pipeline,
-        table,
-        metadata["ph"].to_numpy(),
-        groups=subject,
-        cv=GroupKFold(2),
-        error_score="raise",
-    )
+    options = {"groups": subject, "cv": GroupKFold(2), "error_score": "raise"}
+    scores = cross_val_score(pipeline, table, metadata["ph"].to_numpy(), **options)
     assert np.isfinite(scores).all()
 
 
@@ -447,15 +411,8 @@ def test_folds_in_other_processes_return_their_estimators(frame, metadata, small
     from sklearn.model_selection import cross_validate
 
     estimator = aam.AmpliconClassifier(**small)
-    cross_validated = cross_validate(
-        estimator,
-        frame,
-        metadata["biome"],
-        cv=2,
-        n_jobs=2,
-        return_estimator=True,
-        error_score="raise",
-    )
+    options = {"cv": 2, "n_jobs": 2, "return_estimator": True, "error_score": "raise"}
+    cross_validated = cross_validate(estimator, frame, metadata["biome"], **options)
     for one, score in zip(cross_validated["estimator"], cross_validated["test_score"], strict=True):
         assert 0 <= score <= 1
         assert len(one.predict(frame)) == 60

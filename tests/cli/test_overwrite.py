@@ -54,16 +54,6 @@ def unlisted(folder: Path) -> set[str]:
     return set()
 
 
-def test_training_leaves_a_folder_of_others_alone(study, tmp_path, refused):
-    for name in ("samples.tsv", "thesis.docx", "raw/reads.fastq"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("mine")
-    before = contents(tmp_path)
-    for more in ("--overwrite", "--overwrite --dry-run", ""):
-        assert "was left untouched" in refused(train, study, tmp_path, f"--members presence {more}")
-    assert contents(tmp_path) == before
-
-
 @pytest.mark.slow
 def test_a_run_is_replaced_and_one_with_files_of_others_is_not(study, tmp_path, refused):
     folder, more = tmp_path / "run", "--members deep presence --cv 2 --memory-profile"

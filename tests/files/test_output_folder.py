@@ -249,12 +249,3 @@ def test_files_of_others_next_to_what_goes_with_the_results_stay(tmp_path, comma
     assert "'explanation/ph/mine.txt'" in message
     assert ("'explanation/ph/features.tsv'" in message) == (command == "evaluate")
     assert files(tmp_path) == before
-
-
-def test_what_is_read_from_an_explanation_is_not_removed(tmp_path):
-    listing(tmp_path)
-    write(tmp_path, "explanation/ph/features.tsv")
-    listing(tmp_path / "explanation", PAGES, "explain")
-    read = [tmp_path / "explanation/ph/features.tsv"]
-    folder = again(tmp_path, inputs=read)
-    assert "would delete what is read" in refusal(folder.begin, {})
