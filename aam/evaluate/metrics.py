@@ -242,15 +242,6 @@ def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> pd.D
     return pd.DataFrame({"samples": np.bincount(truth, minlength=len(labels)), **columns}, labels)
 
 
-def reliability(truth: Array, probabilities: Array) -> pd.DataFrame:
-    """Return ``samples``, mean ``confidence`` in the chosen class and ``accuracy``, by tenths of
-    the confidence.
-    """
-    correct, confidence, level = _confidence(truth, probabilities)
-    groups = pd.DataFrame({"confidence": confidence, "accuracy": correct}).groupby(level)
-    return groups.mean().assign(samples=groups.size())
-
-
 def auroc(positive: Array, score: Array) -> float:
     """Return the share of positive-negative pairs that the score puts in order, ties counting half;
     NaN if no pair.

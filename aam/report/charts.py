@@ -257,14 +257,10 @@ def bars(rows: Records, **mark: Any) -> Chart:
     return chart.encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
 
 
-def band(rows: Records, across: bool = False, **mark: Any) -> Chart:
-    """Return the area between low and high of rows with x or, `across`, between the left and right
-    limits of rows with y; without limits nothing.
-    """
+def band(rows: Records, **mark: Any) -> Chart:
+    """Return the area between the left and right limits of rows with y; without limits nothing."""
     chart = alt.Chart(data(rows)).transform_filter("isValid(datum.low)").mark_area(**mark)
-    if across:
-        return chart.encode(alt.X("low:Q"), alt.X2("high:Q"), alt.Y("y:Q"))
-    return chart.encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
+    return chart.encode(alt.X("low:Q"), alt.X2("high:Q"), alt.Y("y:Q"))
 
 
 def sized(*layers: Chart) -> Chart:

@@ -107,7 +107,7 @@ def scatter_figure(result: Evaluation) -> Figure:
     return Figure(
         "predicted",
         f"Predicted against true {names.target}",
-        charts.sized(charts.band(band, True, **charts.INTERVAL), diagonal, marks),
+        charts.sized(charts.band(band, **charts.INTERVAL), diagonal, marks),
         caption,
     )
 

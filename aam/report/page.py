@@ -151,12 +151,6 @@ def explained_words(text: str) -> dict[str, str]:
     return {word: TERMS[html.unescape(word)] for word in words}
 
 
-def first_figures(explanation: Mapping[str, Any] | None, target: str) -> list[dict[str, str]]:
-    """The figure of an explanation that stands near the answer of a target, if there is one."""
-    targets = [] if explanation is None else explanation["targets"]
-    return [part["first"] for part in targets if part["name"] == target]
-
-
 @functools.cache
 def templates() -> jinja2.Environment:
     """Return the templates of pages; whatever a metadata column holds is escaped in them.
@@ -180,9 +174,10 @@ def templates() -> jinja2.Environment:
         "version": aam.__version__,
         "folded_rows": FOLDED_ROWS,
         "script": script,
+        "style": f"{style}\n",
+        "policy": f"{policy}'sha256-{digest}'",
+        "explained_words": explained_words,
     }
-    environment.globals |= {"style": f"{style}\n", "policy": f"{policy}'sha256-{digest}'"}
-    environment.globals |= {"explained_words": explained_words, "first_figures": first_figures}
     return environment
 
 

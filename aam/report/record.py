@@ -20,7 +20,6 @@ from aam.evaluate.conformal import CONFORMAL_LEVEL
 from aam.evaluate.evaluation import Evaluation
 from aam.evaluate.intervals import (
     LEAST_GROUPS,
-    Interval,
     MetricIntervals,
     limits_text,
     number,
@@ -56,10 +55,6 @@ def _values(metrics: MetricIntervals) -> dict[str, float]:
     return {name: metric.value for name, metric in metrics.items()}
 
 
-def _with_limits(metrics: MetricIntervals) -> dict[str, dict[str, float]]:
-    return {name: dict(vars(metric)) for name, metric in metrics.items()}
-
-
 def _division(complete: TargetPredictions) -> Record:
     """The samples that are judged, their groups and folds, and the values of the target."""
     if complete.labels:
@@ -89,11 +84,7 @@ def record_of(result: Evaluation) -> Record:
         for level, (count, values) in result.batches.items()
     }
     tests = {
-        rival.name: {
-            "difference": dict(vars(rival.difference)),
-            "p": rival.p,
-            "corrected_p": rival.corrected_p,
-        }
+        rival.name: {"difference": rival.difference, "p": rival.p, "corrected_p": rival.corrected_p}
         for rival in rivals
     }
     compared = [
@@ -101,7 +92,7 @@ def record_of(result: Evaluation) -> Record:
             "name": rival.name,
             "constant": rival.constant,
             "tested": math.isfinite(rival.p),
-            "metric": dict(vars(rival.metrics[result.key])),
+            "metric": rival.metrics[result.key],
         }
         for rival in full_baselines(rivals)
     ]
@@ -113,11 +104,11 @@ def record_of(result: Evaluation) -> Record:
         "key": result.key,
         "subset": result.subset,
         **_division(result.complete),
-        "metrics": _with_limits(result.metrics),
+        "metrics": result.metrics,
         "folds": {fold: _values(values) for fold, (_, values) in result.folds.items()},
         "parts": {names.batch: parts} if parts else {},
         "in_new_batches": result.in_new_batches,
-        "intervals": _with_limits(result.coverage),
+        "intervals": result.coverage,
         "baselines": {rival.name: _values(rival.metrics) for rival in rivals},
         "compared": compared,
         "tests": tests,
@@ -150,8 +141,8 @@ def texts() -> jinja2.Environment:
     )
     environment.filters |= {
         "number": number,
-        "limits": lambda metric: limits_text(Interval(**metric)),
-        "limited": lambda metric: with_limits(Interval(**metric)),
+        "limits": limits_text,
+        "limited": with_limits,
         "enumeration": enumeration,
         "called": lambda name, names: names[name],
         "commas": lambda count: f"{count:,}" if isinstance(count, int) else str(count),
@@ -183,5 +174,5 @@ def tiles(record: Record) -> list[dict[str, str]]:
     sentence, limits and sign; none without a metric.
     """
     module = rendered("answer.j2", target=record)
-    has_metric = not math.isnan(record["metrics"][record["key"]]["value"])
+    has_metric = not math.isnan(record["metrics"][record["key"]].value)
     return [*module.tiles] if has_metric else []

@@ -134,15 +134,6 @@ def test_a_class_without_samples_does_not_count():
     assert math.isnan(last["recall"])
 
 
-def test_reliability_is_that_of_each_tenth():
-    second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
-    shares = np.stack([1 - second, second], axis=1)
-    found = metrics.reliability(np.array([0, 0, 1, 1, 1]), shares)
-    assert list(found.columns) == ["confidence", "accuracy", "samples"]
-    assert list(found.index) == [5, 9]
-    np.testing.assert_allclose(found, [[0.565, 0.5, 2], [(0.95 + 0.91 + 1) / 3, 1.0, 3]])
-
-
 def test_values_that_have_no_square_give_no_warning():
     large = np.array([1e200, -1e200, 3e200])
     scores = metrics.regression_metrics(large, large / 2)
