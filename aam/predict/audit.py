@@ -31,7 +31,7 @@ MOST_LEVELS = 50
 DEPTH_COLUMN, RICHNESS = "sequencing depth", "richness"
 
 # What follows from the figures of a column, the worst first.
-REMARKS = ("same", "gives away", "donors", "ordered", "", "id", "constant")
+REMARKS = ("same", "predicts", "donors", "ordered", "", "id", "constant")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +62,6 @@ class Audit:
         How well the microbes predict the target.
     units : int
         Number of groups, or of samples.
-    noticeable : float
-        Share of the error of guessing that a column must remove to be named.
     has_gaps : bool
         Whether samples without metadata were left out.
     """
@@ -76,13 +74,7 @@ class Audit:
     classes: bool = False
     microbes: leaks.Score = field(default_factory=leaks.Score)
     units: int = 0
-    noticeable: float = np.inf
     has_gaps: bool = False
-
-    @property
-    def can_judge(self) -> bool:
-        """Whether a column that gives the target away would have been named."""
-        return self.noticeable <= leaks.LARGEST_LIMIT
 
     @property
     def recommended_group(self) -> str | None:
@@ -148,7 +140,6 @@ def make_audit(
         divided_by=divider,
         microbes=microbes,
         units=int(units.max()) + 1,
-        noticeable=design.noticeable,
     )
 
 
@@ -217,15 +208,6 @@ class Design:
         """The target as numbers [N, 1] or indicators of classes [N, K]."""
         return leaks.indicators(self.goal, self.classes)
 
-    @cached_property
-    def noticeable(self) -> float:
-        """Gain above which a column would be named; infinite with too few groups or folds."""
-        folds, groups = len(self.split), len(np.unique(self.units))
-        if folds < leaks.LEAST_GROUPS_OF_CLASS or groups < leaks.LEAST_LEAK_UNITS:
-            return np.inf
-        perfect = leaks.score(self.truth, self.truth, self.units, self.tests)
-        return perfect.gain - perfect.low
-
     def score(self, predicted: Floats) -> leaks.Score:
         """Judge predictions [N, K] of the target."""
         return leaks.score(self.truth, predicted, self.units, self.tests)
@@ -254,8 +236,8 @@ class Design:
             return "same"
         if not self.classes and leaks.is_copy_of_number(column, self.goal.numbers):
             return "same"
-        gives_away = leaks.Score(row.split, row.split_gain, row.split_low).alarms
-        return "gives away" if gives_away else str(row.remark)
+        alarms = leaks.Score(row.split, row.split_gain, row.split_low).alarms
+        return "predicts" if alarms else str(row.remark)
 
 
 def _folds(ids: Sequence[str], goal: Column, groups: Groups) -> list[Fold]:

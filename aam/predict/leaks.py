@@ -24,17 +24,14 @@ from aam.typing import Floats, Ints
 # A column is named if the chance of a false alarm over all columns is at most `ALPHA`, and if it
 # removes at least the share `LEAST_GAIN` of the error of guessing.
 ALPHA, LEAST_GAIN = 0.05, 0.2
-# Where only a larger share than `LARGEST_LIMIT` could be told from chance, absence is not said.
-LARGEST_LIMIT = 0.8
 # Rank correlation with a number from which a column is a copy of it; share of pairs of samples of
 # different levels whose order is that of the target; share of the samples of each level that have
 # its most frequent class.
 SAME_RANKS, SAME_ORDER, SAME_CLASS = 0.98, 0.995, 0.98
 # Classes of fewer samples are not scored; fewer samples with both values are no copy.
 LEAST_OF_LEVEL, LEAST_OF_COPY = 5, 8
-# A class needs this number of groups in folds, an audit `LEAST_LEAK_UNITS` groups to say that
-# nothing was seen.
-LEAST_GROUPS_OF_CLASS, LEAST_LEAK_UNITS = 3, 10
+# A class needs this number of values of its own.
+LEAST_GROUPS_OF_CLASS = 3
 # Leaves of a tree hold at least this number of samples, and a share of a fiftieth.
 LEAST_OF_LEAF, LEAVES = 5, 50
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from aam.predict.audit import DEPTH_COLUMN, RICHNESS, Audit
-from aam.predict.leaks import LEAST_GAIN, LEAST_OF_LEVEL
+from aam.predict.leaks import LEAST_OF_LEVEL
 from aam.report.charts import Table, shortened
 from aam.report.record import rendered
 
@@ -16,7 +16,7 @@ MOST_ROWS, MOST_ADVICE, MOST_NAMES = 10, 6, 5
 
 REMARK_WORDS = {
     "same": "cannot be told from it",
-    "gives away": "gives it away",
+    "predicts": "predicts it",
     "donors": "may name donors",
     "ordered": "groups samples, in order",
     "id": "an id",
@@ -28,15 +28,9 @@ REMARK_WORDS = {
 def _sentences(audit: Audit) -> Any:
     """The sentences of an audit: ``advice`` of a row, and ``notes``, one a line."""
     frame = audit.frame
-    has_found = bool((frame["remark"] == "same").any())
-    if audit.target is not None:
-        tells = (frame["split_low"] > 0) & (frame["split_gain"] >= LEAST_GAIN)
-        has_found |= bool(tells.any())
     return rendered(
         "audit.j2",
         audit=audit,
-        limit=max(audit.noticeable, LEAST_GAIN),
-        has_found=has_found,
         measured=(DEPTH_COLUMN, RICHNESS),
         unjudged={
             REMARK_WORDS[remark]: frame["column"][frame["remark"] == remark].tolist()
@@ -77,22 +71,25 @@ def audit_table(audit: Audit, most: int | None = None) -> Table:
     rows = audit.frame
     if most is not None:
         rows = rows[~rows["remark"].isin(["id", "constant"])].head(most)
-    frame = pd.DataFrame({"column": [shortened(name, 30) for name in rows["column"]]}, rows.index)
-    frame = frame.assign(levels=rows["levels"].astype(str), samples=rows["samples"].astype(str))
-    title = "Likeness of samples with the same value of each column"
+    shares = {"alike, same value": "same_value", "others": "other_values"}
+    title, scores = "Likeness of samples with the same value of each column", {}
     if audit.target is not None:
         metric, form = ("AUROC", "{:.2f}") if audit.classes else ("mean error", "{:.3g}")
         by = f"by {shortened(audit.divided_by, 20)}" if audit.divided_by else "this split"
-        frame[f"{metric}, random split"] = rows["random"].map(form.format)
-        frame[f"{metric}, {by}"] = rows["split"].map(form.format)
-        frame["decides it"] = rows["decides"].map("{:.2f}".format)
-        frame["is decided"] = rows["decided"].map("{:.2f}".format)
+        for split, name in (("random split", "random"), (by, "split")):
+            scores[f"{metric}, {split}"] = rows[name].map(form.format)
+        rows = rows.assign(microbes_gain=rows["microbes_gain"].clip(lower=0))
+        shares = {"decides it": "decides", "is decided": "decided", **shares}
+        shares["microbes predict it"] = "microbes_gain"
         title = f"How well each column alone predicts {audit.target}"
-    frame["alike, same value"] = rows["same_value"].map("{:.2f}".format)
-    frame["others"] = rows["other_values"].map("{:.2f}".format)
-    if audit.target is not None:
-        gain = rows["microbes_gain"].clip(lower=0)
-        frame["microbes predict it"] = gain.map("{:.2f}".format)
-    frame["remark"] = rows["remark"].map(REMARK_WORDS)
-    figures = frame.columns[1:]
-    return Table(title, frame.assign(**frame[figures].replace("nan", "-")), "audit")
+    figures = scores | {words: rows[name].map("{:.2f}".format) for words, name in shares.items()}
+    frame = pd.DataFrame(
+        {
+            "column": [shortened(name, 30) for name in rows["column"]],
+            "levels": rows["levels"].astype(str),
+            "samples": rows["samples"].astype(str),
+            **{words: column.replace("nan", "-") for words, column in figures.items()},
+            "remark": rows["remark"].map(REMARK_WORDS),
+        }
+    )
+    return Table(title, frame, "audit")

@@ -70,8 +70,8 @@ def test_a_number_in_other_words_is_left_out(form):
 CLASSES = {
     "codes": (lambda x: x.map({"ill": "2", "well": "0", "carrier": "7"}), "same"),
     "words": (lambda x: x.map({"ill": "krank", "well": "gesund", "carrier": "Träger"}), "same"),
-    "merged": (lambda x: np.where(x == "ill", "yes", "no"), "gives away"),
-    "villages": (lambda x: x + (np.arange(len(x)) % 3).astype(str), "gives away"),
+    "merged": (lambda x: np.where(x == "ill", "yes", "no"), "predicts"),
+    "villages": (lambda x: x + (np.arange(len(x)) % 3).astype(str), "predicts"),
 }
 
 
@@ -131,7 +131,6 @@ def test_donors_that_groups_divide_tell_the_target():
     metadata["unit"] = [f"{donor}, {row // DONORS % 2}" for row, donor in enumerate(DONOR)]
     _, audit = audit_of(table, metadata, "status", group_column="unit")
     assert audit.frame.set_index("column").loc["host", "split"] > 0.9
-    assert "No column gives status away" not in " ".join(sentences_of(audit))
 
 
 def test_several_candidates_are_listed_and_none_is_recommended():
@@ -150,12 +149,12 @@ def test_several_candidates_are_listed_and_none_is_recommended():
     assert text.endswith("Choose --group-column.")
 
 
-def test_a_column_that_gives_the_target_away_is_never_recommended():
+def test_a_column_that_predicts_the_target_is_never_recommended():
     table, metadata, rng = with_donors(6)
     case = (metadata["status"] == "case").to_numpy()
     metadata["bmi"] = rng.normal(20, 2, SAMPLES) + 8 * case
     config, audit = audit_of(table, metadata, "status")
-    assert audit.frame.set_index("column").loc["bmi", "remark"] == "gives away"
+    assert audit.frame.set_index("column").loc["bmi", "remark"] == "predicts"
     assert "bmi" not in " ".join(next_lines(config, audit))
     assert "bmi alone predicts status" in " ".join(sentences_of(audit))
 
@@ -167,7 +166,7 @@ def test_subjects_that_two_studies_number_anew_are_donors_within_them():
     config, audit = audit_of(table, metadata, "ph", study_column="study")
     assert audit.recommended_group == "host"
     assert "--study-column study" in next_lines(config, audit)[1]
-    assert "(20 values of host, divided by study)" in " ".join(sentences_of(audit))
+    assert "rest on 20 values of host, divided by study." in " ".join(sentences_of(audit))
 
 
 def test_a_column_that_cannot_be_told_from_the_class_is_said_first():
@@ -181,16 +180,6 @@ def test_a_column_that_cannot_be_told_from_the_class_is_said_first():
     page = report_html(results)
     assert page.index("cannot tell them apart") < page.index("Verdict")
     assert "cannot tell them apart" in " ".join(" ".join(summary_lines(results)).split())
-
-
-@pytest.mark.parametrize(("samples", "groups", "says"), [(10, 1, "Too few"), (120, 1, "No column")])
-def test_absence_is_said_only_where_a_column_could_have_been_seen(samples, groups, says):
-    table, metadata, _ = study(9, samples)
-    _, audit = audit_of(table, metadata, "diet" if samples > 99 else "ph")
-    assert audit.can_judge == (samples > 99)
-    text = " ".join(sentences_of(audit))
-    assert says in text
-    assert ("would have been seen" in text) == audit.can_judge
 
 
 def test_a_column_of_times_names_no_donors():
@@ -272,7 +261,7 @@ def test_a_column_called_richness_is_the_user_s():
     metadata["richness"] = metadata["ph"] + rng.normal(0, 0.3, SAMPLES)
     _, audit = audit_of(table, metadata, "ph")
     rows = audit.frame[audit.frame["column"] == "richness"]
-    assert rows["remark"].tolist() == ["gives away", ""]
+    assert rows["remark"].tolist() == ["predicts", ""]
 
 
 def test_the_terminal_shows_ten_rows_without_ids(tmp_path, capfd):

@@ -9,9 +9,7 @@ import pytest
 from aam.data.columns import Column, column_of_numbers, is_constant_within
 from aam.data.donors import can_be_donors
 from aam.evaluate.intervals import FOLD_INFLATION
-from aam.predict.audit import Audit, Design
 from aam.predict.leaks import Score, is_confounded, is_copy_of_number, score
-from aam.predict.out_of_fold import Fold
 
 
 def levels(values):
@@ -47,21 +45,6 @@ def test_classes_of_five_samples_are_scored(samples, is_scored):
     classes = (np.arange(30) < samples).astype(float)
     truth = np.stack([1 - classes, classes], axis=1)
     assert np.isfinite(score(truth, truth, np.arange(30), 1).value) == is_scored
-
-
-@pytest.mark.parametrize(("noticeable", "can_judge"), [(0.8, True), (0.81, False)])
-def test_absence_is_said_where_a_gain_of_eighty_percent_is_noticed(noticeable, can_judge):
-    assert Audit("y", pd.DataFrame(), noticeable=noticeable).can_judge == can_judge
-
-
-@pytest.mark.parametrize(
-    ("folds", "groups", "can_notice"), [(3, 10, True), (2, 10, False), (3, 9, False)]
-)
-def test_absence_needs_three_folds_and_ten_groups(folds, groups, can_notice):
-    rows = np.arange(60)
-    splits = [Fold(rows[rows % folds != x], rows[rows % folds == x]) for x in range(folds)]
-    design = Design(column_of_numbers("y", rows), False, splits, splits, rows % groups, tests=1)
-    assert np.isfinite(design.noticeable) == can_notice
 
 
 @pytest.mark.parametrize(("block", "is_copy"), [(21, True), (22, False)])
