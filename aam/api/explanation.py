@@ -228,11 +228,10 @@ def _run_of(models: Sequence[Path]) -> Path:
     run = models[0]
     if len(models) == 1 and (run / PAGE).is_file():
         return run
-    expected = "expected one run of `aam train`, whose report.html takes the importances"
-    if len(models) == 1 and (run / "report.html").is_file():
-        expected = f"whose report takes none without {PAGE}, which earlier versions did not write"
-    what = f"--output-dir: not given, and --model is {shown(models)}, {expected}"
-    raise InputError(f"{what}; name another folder with --output-dir")
+    what = (
+        f"--output-dir: not given, and --model is {shown(models)}, expected one run of `aam train`"
+    )
+    raise InputError(f"{what}, whose report takes the importances; name a folder with --output-dir")
 
 
 def explain_model(config: ExplainConfig) -> None:

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
 
-from aam.config import PREDICTION_PASSES
-from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number, too_few
+from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, Interval, number
 from aam.explain.effects import FALSE_DISCOVERIES, TargetEffects, importance_of, losses
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
@@ -155,37 +154,6 @@ class Explanation:
         ranks = self.taxa["rank"]
         return self.taxa[ranks == ("genus" if (ranks == "genus").any() else ranks.iloc[-1])]
 
-    def taxa_verdict(self) -> str:
-        """Return in one sentence which taxa matter beyond chance; nothing where none is tested."""
-        table = self.main_taxa
-        if table is None or not (tested := table["p"].notna().sum()):
-            return ""
-        names = table["label"][table["q"] <= FALSE_DISCOVERIES].tolist()
-        leaders = "; ".join(names[:NAMED]) + "; ..." * (len(names) > NAMED)
-        what = f"{len(names)} of {tested} tested taxa ({table['rank'].iloc[0]})"
-        return f"{what}, sums over ASVs, stand out{leaders and ': '}{leaders}"
-
-    def verdict(self) -> str:
-        """Return in one sentence how many ASVs matter to predictions of these samples, beyond
-        chance.
-        """
-        samples, known = len(self.effects.truth), int(np.isfinite(self.effects.truth).sum())
-        what = f"{samples} {self.subset} samples with {len(self.features)} ASVs after rarefaction"
-        if 0 < known < samples:
-            what += f", {known} of them with a truth"
-        units = f"values of {self.group_column}" if self.group_column else "samples"
-        if not self.has_truth:
-            return f"effects on the predictions of {what}; no truth, so no importance"
-        if self.subset == TRAINING:
-            return f"{what}; the models have learned from them, so nothing is tested"
-        if self.groups < LEAST_GROUPS:
-            return f"{what}; {too_few(self.groups, units)} for intervals or tests"
-        rough = ", which are few, so this is rough" if self.groups < FEW_GROUPS else ""
-        out, tested = self.stands_out.sum(), self.features["p"].notna().sum()
-        over = f"at most {FALSE_DISCOVERIES:g}, over {self.groups} {units}{rough}"
-        found = f"{out} of {tested} tested ASVs stand out in {what}"
-        return f"{found} (share of false discoveries {over})"
-
 
 def explanation_of(
     effects: TargetEffects,
@@ -238,12 +206,6 @@ def _interval_in(row: pd.Series[float], name: str) -> Interval:
     return Interval(*row[[name, f"{name}.low", f"{name}.high"]].astype(float))
 
 
-def _direction(row: pd.Series[float]) -> str:
-    """Direction of an ASV or taxon; with a question mark if the interval includes 0."""
-    effect = _interval_in(row, "effect")
-    return f"{row['raises'] or '-'}{'?' if effect.low <= 0 <= effect.high else ''}"
-
-
 def _figure(
     explanation: Explanation,
     table: pd.DataFrame,
@@ -291,10 +253,7 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
         return [_figure(explanation, features, top, "effects", title, f"effect on {unit}", caption)]
     loss = "half Brier score" if spec.labels else "mean absolute error"
     mean = float(np.nanmean(losses(spec, effects.truth, effects.prediction)))
-    passes = f"from {effects.passes} rarefaction{'s' * (effects.passes > 1)} of each"
-    if effects.passes != PREDICTION_PASSES:
-        passes += f" (results of a run: from {PREDICTION_PASSES})"
-    caption = f"The {loss} of these samples is {number(mean)}, {passes}."
+    caption = f"The {loss} of these samples is {number(mean)} (rarefactions: {effects.passes})."
     caption = f"{caption} {explanation.asvs.unnamed}".strip()
     title, axis = f"Increase of the {loss} when the ASV is permuted", f"rise of the {loss}"
     figures = [_figure(explanation, features, top, "importance", title, axis, caption)]
@@ -309,28 +268,42 @@ def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
 # --- tables and page ---------------------------------------------------------------------------
 
 
+def _stands_out(table: pd.DataFrame, kind: str, where: str = "") -> str:
+    """Say how many of the tested rows matter beyond chance, and name the first of them."""
+    names = table["label"][table["q"] <= FALSE_DISCOVERIES].tolist()
+    leaders = "; ".join([*names[:NAMED], *["..."] * (len(names) > NAMED)])
+    found = f"{len(names)} of {table['q'].notna().sum()} tested {kind} stand out{where}"
+    return f"{found}: {leaders}." if leaders else f"{found}."
+
+
 def opening(explanation: Explanation) -> str:
     """Return in plain words what was explained and what stands out."""
-    significant, name = explanation.stands_out, explanation.effects.spec.name
-    sentences = [f"What drives the predictions of {name}: {explanation.verdict()}."]
-    if significant.any():
-        leaders = ", ".join(explanation.features["label"][significant].head())
-        sentences.append(f"Of those that stand out, the most important are {leaders}.")
-    if verdict := explanation.taxa_verdict():
-        sentences.append(f"{verdict}.")
-    return " ".join(sentences)
+    truth, taxa, group = explanation.effects.truth, explanation.main_taxa, explanation.group_column
+    known = f"{len(truth)} {explanation.subset} samples ({np.isfinite(truth).sum()} with a truth)"
+    start = f"What drives the predictions of {explanation.effects.spec.name}:"
+    units = f"values of {group}" if group else "samples"
+    if not explanation.features["q"].notna().any():
+        needs = f"a truth, samples that no model has learned from, and {LEAST_GROUPS} {units}"
+        return f"{start} nothing is tested in {known}, which needs {needs}."
+    found = _stands_out(explanation.features, "ASVs", f" in {known}")
+    if taxa is not None and taxa["q"].notna().any():
+        rank = taxa["rank"].iloc[0]
+        found += f" {_stands_out(taxa, f'taxa ({rank}, sums over ASVs)')}"
+    few = ", which are few, so this is rough" if explanation.groups < FEW_GROUPS else ""
+    over = f"at most {FALSE_DISCOVERIES:g}, over {explanation.groups} {units}{few}"
+    return f"{start} {found} The share of false discoveries is {over}."
 
 
 def _table(title: str, name: str, table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
     """Return the `columns` of a table of an explanation under their titles, values with their
-    limits.
+    limits, and a direction with a question mark if the interval of the effect includes 0.
     """
 
     def cell(row: pd.Series[float], column: str) -> object:
         if f"{column}.low" in table:
             return _interval_in(row, column)
         if column == "raises":
-            return _direction(row)
+            return f"{row['raises'] or '-'}{'?' * (row['effect.low'] <= 0 <= row['effect.high'])}"
         value: object = row[column]
         return int(row[column]) if column == "samples" else "-" if value == "" else value
 
