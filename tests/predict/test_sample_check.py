@@ -87,7 +87,7 @@ def test_a_shift_by_one_row_of_the_sheet_is_found(step):
         assert row["subject"] == shifted[row["sample"]] != row["resembles"]
         assert row["time"] == str(days[row["sample"]])
     (line,) = [x for x in sample_lines(aam.check_samples(table, shifted)) if "by one row" in x]
-    assert f"{len(shifts)} rows of the sheet resemble the subject of the row next to them" in line
+    assert line.endswith(f"a possible shift by one row: {len(shifts)}")
 
 
 @pytest.mark.parametrize("order", ["by subject", "by visit", "random"])
@@ -190,17 +190,20 @@ def repeated(pairs, subjects=None):
     ("pairs", "subjects", "expected"),
     [
         (4, None, "Pairs that resemble each other like two draws of one sample: 4"),
-        (20, None, "40 of 92 samples are in 20 pairs that resemble each other like two draws of"),
-        (20, "the same", "20 pairs of samples of one subject resemble each other like two draws"),
+        (20, None, "Pairs that resemble each other like two draws of one sample: 20, the first 10"),
+        (
+            20,
+            "the same",
+            "Pairs that resemble each other like two draws of one sample, of one subj",
+        ),
     ],
 )
-def test_many_pairs_are_one_sentence(pairs, subjects, expected):
+def test_pairs_are_counted_by_whether_they_are_of_one_subject(pairs, subjects, expected):
     check = repeated(pairs, subjects)
     assert len(check.duplicates) == pairs
     lines = [line for line in sample_lines(check) if "two draws" in line]
     assert len(lines) == 1
     assert lines[0].startswith(expected)
-    assert lines[0].endswith("a column of subjects is missing.") == (expected[:2] == "40")
     if pairs == 4:
         (row,) = [line for line in sample_lines(check) if "again s0.0" in line]
         assert row.split() == ["s0.0", "s0", "again", "s0.0", "new", "0"]
@@ -214,7 +217,8 @@ def test_a_source_with_few_reads_is_said_to_be_one():
     assert check.samples.loc["s1.0", "mixed"]
     reads = table.iloc[40].sum()
     assert check.samples.loc["s1.0", "source_reads"] == reads
-    assert f"The source s13.1 has only {reads} reads of its own." in sample_lines(check)
+    (row,) = [line.split() for line in sample_lines(check) if "s13.1" in line]
+    assert row[:5] == ["s1.0", "s1", "s13.1", "s13", str(int(reads))]
 
 
 def test_the_audit_needs_no_target_and_writes_every_sample(tmp_path, capfd):
