@@ -129,37 +129,19 @@ def _with_seen_groups(
     return table.with_columns({"subset": subset.mask((subset == "new") & is_seen, "seen-group")})
 
 
-def _about_subsets(frame: pd.DataFrame, column: str | None) -> list[str]:
-    """Sentences about samples that took part in training, with their number."""
-    holds_out = "a run that holds samples out has their predictions in RUN/predictions.tsv"
-    sentences = {
-        "train": f"were seen in training, so these are not held-out metrics: {holds_out}",
-        "seen-group": f"are of values of {column} that training has seen: the metrics are too good "
-        f"for a new {column}; --exclude leaves samples out",
-    }
-    counts = frame["subset"][frame["subset"] != ""].value_counts()
-    return [
-        f"{counts[subset]} of {counts.sum()} samples {text}"
-        for subset, text in sentences.items()
-        if subset in counts
-    ]
-
-
 def _with_scored_intervals(table: PredictionTable) -> tuple[PredictionTable, list[str]]:
-    """The table without the intervals of samples that fitted them or trained the model, and
-    sentences about samples without an interval.
+    """The table without the intervals of samples that fitted them or trained the model, and a
+    sentence about samples without an interval.
     """
     if all(table.limits(spec.name) is None for spec in table.specs):
         return table, []
     learned = table.frame["subset"].isin(["calibration", "train", "validation"])
-    unlike = [note for note in table.texts("note") if NO_INTERVAL in note]
-    counts = {"which fitted the intervals or trained the model": int(learned.sum())}
-    counts |= {f"because {note.partition(NO_INTERVAL)[2]}": len(unlike) for note in unlike[:1]}
-    return without_limits(table, set(learned.index[learned])), [
-        f"no interval is scored on {number} of {len(learned)} samples, {text}"
-        for text, number in counts.items()
-        if number
-    ]
+    unscored = (learned | table.frame["note"].str.contains(NO_INTERVAL, regex=False)).sum()
+    text = (
+        f"no interval is scored on {unscored} of {len(learned)} samples, which fitted the "
+        "intervals, trained the model or are unlike its training table"
+    )
+    return without_limits(table, set(learned.index[learned])), [text] * bool(unscored)
 
 
 def _guesses(
@@ -277,7 +259,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         names = [spec.name for spec in table.specs]
         data = replace(study.config, study_column=columns.study, batch_column=columns.batch)
         warnings += divided_donors(study.table, metadata, [split], data, names)
-    warnings += about_rows + _about_subsets(table.frame, columns.group)
+    warnings += about_rows
     if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
     table, about_intervals = _with_scored_intervals(table)

@@ -102,7 +102,7 @@ def test_the_models_hold_the_intervals_and_evaluate_reports_them(
     assert set(target["parts"]) == {"biome"}
     assert sum(part["samples"] for part in target["parts"]["biome"].values()) == 60
     page = (tmp_path / "e" / "report.html").read_text()
-    assert "samples were seen in training" in page
+    assert "samples seen in training" in page
     assert "no interval is scored on 60 of 60 samples" in page
 
 
@@ -165,7 +165,7 @@ def test_a_table_unlike_training_gets_no_interval_and_the_note_says_why(
     words += f"{other}/metadata.tsv --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
     report = (tmp_path / "e" / "report.html").read_text()
-    assert "no interval is scored on 40 of 40 samples, because the table is unlike" in report
+    assert "no interval is scored on 40 of 40 samples, which fitted the intervals, " in report
     evaluated = read_predictions(tmp_path / "e" / "predictions.tsv")
     assert np.isnan(evaluated.limits("ph")).all()
     assert all("no interval: the table is unlike" in note for note in evaluated.texts("note"))
