@@ -12,7 +12,7 @@ from aam.api.samples import CHECK_FILES, check_study, write_check
 from aam.api.training import choose_folds
 from aam.config import AuditConfig, FineTuneConfig, TargetConfig
 from aam.data.checks import list_shallow_samples, log_largest_features
-from aam.data.inputs import MetadataLike, TableLike, options_with, read_inputs
+from aam.data.inputs import Inputs, MetadataLike, TableLike, options_with, read_inputs
 from aam.data.study import MetadataColumns, make_study
 from aam.engine.logger import write_line
 from aam.errors import InputError
@@ -30,12 +30,18 @@ COLUMN_TABLE = "columns.tsv"
 AUDIT_OUTPUTS = (COLUMN_TABLE, *CHECK_FILES)
 
 
-def _audited(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> Audit:
+def _read(config: AuditConfig, table: TableLike, metadata: MetadataLike) -> Inputs:
+    """The table and the metadata, with the columns that are named."""
+    divisions = config.group_column, config.study_column, config.time_column
+    columns = filter(None, (config.metadata_column, *divisions))
+    return read_inputs(config, [*columns], table, metadata)
+
+
+def _audited(config: AuditConfig, inputs: Inputs) -> Audit:
     """The audit of the samples that have a value of the target, or of the columns of all."""
     target, data = config.metadata_column, config.data
     targets = () if target is None else (target,)
     divisions = tuple(filter(None, (data.group_column, data.study_column)))
-    inputs = read_inputs(config, (*targets, *divisions), table, metadata)
     # `aam train` chooses its depth by its folds, and the audit uses the same depth.
     members = TargetConfig(targets, classifier=config.classifier, members=("presence", "forest"))
     required = [*targets, *filter(None, [data.study_column])]
@@ -97,7 +103,7 @@ def audit(
     """
     options |= {"metadata_column": metadata_column, "group_column": group_column}
     config = options_with(AuditConfig(), options, "aam.audit", table=table, metadata=metadata)
-    return with_advice(_audited(config, table, metadata))
+    return with_advice(_audited(config, _read(config, table, metadata)))
 
 
 def next_lines(config: AuditConfig, audit: Audit) -> list[str]:
@@ -131,16 +137,13 @@ def next_lines(config: AuditConfig, audit: Audit) -> list[str]:
 def audit_study(config: AuditConfig) -> None:
     """Run `aam audit`: print the tables and what to do, and write them with ``--output``."""
     output = None if config.output is None else output_of("audit", config, AUDIT_OUTPUTS)
-    target, groups = config.metadata_column, config.group_column
-    columns = [*filter(None, (target, groups, config.study_column, config.time_column))]
-    inputs = read_inputs(config, columns)
+    inputs = _read(config, config.table, config.metadata)
     table, metadata = inputs.tables[0], not_none(inputs.metadata)
     list_shallow_samples(table)
-    if target is None:
+    if config.metadata_column is None:
         log_largest_features(table)
-    # The table is already without the samples to exclude.
-    result = _audited(replace(config, exclude=None), table, metadata)
-    subjects = groups or result.recommended_group
+    result = _audited(config, inputs)
+    subjects = config.group_column or result.recommended_group
     check = check_study(table, metadata, subjects, config.time_column)
     rows = audit_table(result, most=MOST_ROWS)
     lines = [*plain_lines(rows), "", *sentences_of(result), "", *sample_lines(check, subjects)]

@@ -26,8 +26,8 @@ from aam.report.charts import LIGHT, Figure, IntervalRow
 from aam.report.residuals import calibration, residual_figure
 from aam.typing import Array
 
-# Points of a curve: more are not seen.
-MOST_STEPS = 200
+# Points of the curve of a power law.
+LAW_POINTS = 50
 
 # More classes than these are no picture, or have no room for text in the cells.
 MOST_CLASSES, MOST_WITH_TEXT = 40, 8
@@ -123,17 +123,13 @@ def roc_figures(complete: TargetPredictions) -> list[Figure]:
     curves, colours = list[tuple[str, float, float]](), dict[str, int]()
     for k in [1] if binary else classes:
         positive, score = complete.truth == k, complete.predicted[:, k]
-        false_rate, true_rate, _ = roc_curve(positive, score, drop_intermediate=False)
+        false_rate, true_rate, _ = roc_curve(positive, score)
         area = number(metrics.auroc(positive, score))
         name = f"{charts.middle_cut(complete.labels[k], LONGEST_LABEL)}: {area}"
         # Names that were cut may be equal.
         name = f"{name} ({k + 1})" if name in colours else name
         colours[name] = 0 if binary else k
-        steps = np.linspace(0, len(false_rate) - 1, min(len(false_rate), MOST_STEPS))
-        at = np.unique(steps.round().astype(int))
-        curves += [
-            (name, *xy) for xy in zip(false_rate[at].tolist(), true_rate[at].tolist(), strict=True)
-        ]
+        curves += [(name, x, y) for x, y in zip(false_rate, true_rate, strict=True)]
     title, caption = "AUROC", "Guessing follows the dashed line."
     if binary:
         caption = f"The class is {complete.labels[1]}, the second of two. {caption}"
@@ -254,15 +250,15 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
         limits = {"low": row.low, "high": row.high}
         rows.append({"x": row.groups, "y": row.value, "tip": tip, **limits})
     ends = float(points["groups"].iloc[0]), 2 * float(points["groups"].iloc[-1])
-    sizes = np.linspace(*ends, MOST_STEPS // 4).tolist()
+    sizes = np.linspace(*ends, LAW_POINTS).tolist()
     law = [("", size, curve.expected(size).value) for size in sizes]
     axes = charts.x_axis(f"training groups ({name})"), charts.y_axis(title)
     layers = [charts.lines(law, **charts.DASHED)] if math.isfinite(law[0][2]) else []
     layers.append(charts.bars(rows, color=LIGHT[0], strokeWidth=1.5))
     about = (
         "Points are means over draws of groups, bars 95 % intervals. The dashed line is a power "
+        "law, drawn to twice as many."
     )
-    about += "law, drawn to twice as many."
     return Figure(
         "learning-curve",
         f"{title} by the number of training groups",
@@ -311,14 +307,11 @@ def loss_figures(runs: Mapping[str, Sequence[Record]]) -> list[Figure]:
     runs = {name: epochs for name, epochs in runs.items() if len(epochs) > 1}
     for name, epochs in runs.items():
         best = max((record["epoch"] for record in epochs if record.get("best")), default=None)
-        for kind in ("train", "val"):
-            for record in epochs:
-                if record.get(f"{kind}_loss") is None:
-                    continue
-                at, is_kept = record["epoch"], kind == "val" and record["epoch"] == best
+        for kind, called in (("train", "training"), ("val", "validation")):
+            for record in (one for one in epochs if one.get(f"{kind}_loss") is not None):
+                is_kept = kind == "val" and record["epoch"] == best
                 tip = f"{name} best epoch {best}".strip() if is_kept else ""
-                drawn = {"x": int(at), "y": float(record[f"{kind}_loss"]), "tip": tip}
-                called = "training" if kind == "train" else "validation"
+                drawn = {"x": record["epoch"], "y": record[f"{kind}_loss"], "tip": tip}
                 rows.append({**drawn, "kind": called, "run": f"{name} {kind}"})
     if not any(row["kind"] == "validation" for row in rows):
         return []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 from aam.config import FineTuneConfig
 from aam.data.splits import fold_column
@@ -96,13 +95,12 @@ def _audits(folds: Folds[FineTuneConfig], targets: Sequence[str]) -> dict[str, A
     """The audit of each target."""
     data, classifier, study = folds.config.data, folds.config.targets.classifier, folds.study
     column = fold_column(data) if data.cv else None
-    audited = partial(make_audit, classifier=classifier, group_column=data.group_column)
     audits = dict[str, Audit]()
     for name in targets:
         ids, class_of = study.table.sample_ids, study.classes.get(name)
         if class_of is not None:
             ids = tuple(x for x in ids if class_of[x] is not None)
-        audits[name] = audited(study.at(ids), target=name, fold_column=column)
+        audits[name] = make_audit(study.at(ids), name, classifier, data.group_column, column)
     return audits
 
 

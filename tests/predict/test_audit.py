@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import aam
-from aam.api.audit import _audited, next_lines
+from aam.api.audit import _audited, _read, next_lines
 from aam.config import AuditConfig
 from aam.predict.leaks import share_decided
 from aam.report.audit import audit_table, sentences_of, warnings_of, with_advice
@@ -42,7 +42,7 @@ def audit_of(table, metadata, target, **options):
     config = AuditConfig(
         table="t.tsv", metadata="m.tsv", metadata_column=target, rarefy_depth=500, **options
     )
-    return config, _audited(config, table, metadata)
+    return config, _audited(config, _read(config, table, metadata))
 
 
 NUMBERS = {
