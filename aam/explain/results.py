@@ -230,11 +230,8 @@ def _figure(
             text = f"{number(value.value)}, {q}"
         colour = colours.index(raised) if raised in meanings else OTHER
         rows.append(IntervalRow(row["label"], value, colour, text))
-    bars = "95 % intervals"
-    if tests:
-        rows_of = "taxa" if name == "taxa" else "ASVs"
-        bars = f"corrected for the {tests} tested {rows_of}; "
-        bars += "a bar that includes 0 does not stand out"
+    corrected = f"corrected for all tested rows ({tests}); one that includes 0 does not stand out"
+    bars = corrected if tests else "95 % intervals"
     chart = interval_chart(rows, axis, 0.0, [*enumerate(meanings.values())])
     return Figure(name, title, chart, f"{caption} Bars are {bars}.")
 

@@ -146,8 +146,8 @@ def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
     assert {row["name"]: row["low"] > 0 for row in rows} == expected
     q = explanation.features["q"].iloc[0]
     assert rows[0]["text"].endswith(f"q {number(q)}")
-    assert "corrected for the 6 tested ASVs" in _figure(explanation, "importance").caption
-    assert "corrected for the 1 tested taxa" in _figure(explanation, "taxa").caption
+    assert "corrected for all tested rows (6)" in _figure(explanation, "importance").caption
+    assert "corrected for all tested rows (1)" in _figure(explanation, "taxa").caption
     # A genus of one ASV was tested as that ASV, among more of them.
     taxa = explanation.taxa
     assert taxa is not None

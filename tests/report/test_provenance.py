@@ -68,7 +68,7 @@ def test_an_older_or_resumed_run_is_shown_with_what_it_recorded():
     assert shown["table"] == "t.biom; SHA-256 not recorded"
     assert shown["commit"] == "not recorded"
     assert "sha256sum" not in provenance(older)[1]
-    assert "resumed 2 times" in facts({**RECORD, "resumed": [{}, {}]})["started"]
+    assert "resumed (calls: 2)" in facts({**RECORD, "resumed": [{}, {}]})["started"]
     assert provenance({}) == ([], "")
     assert "How to repeat" not in report_html(data())
 

@@ -74,7 +74,7 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     half = Baseline("the subject's median", np.where(np.arange(200) % 2, given.truth, math.nan))
     assert "The training median (guessing)" in tiles(judge(given, half))[1]["sentence"]
     _, baseline, verdict = tiles(judge(given, Baseline("forest", given.truth, trivial=False)))
-    assert baseline["sentence"] == "Forest, the best of 1 baseline and guessing."
+    assert baseline["sentence"] == "Forest, the best of the baselines (1) and guessing."
     assert (verdict["answer"], verdict["sign"]) == ("Worse than baseline", "worse")
     start = "Better than guessing (the training median). The MAE of the model minus that of forest"
     assert verdict["sentence"].startswith(start)
@@ -109,7 +109,7 @@ def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_w
     mirrored = 2 * given.truth - given.predicted
     others = [Baseline(name, mirrored, trivial=False) for name in ("forest", "trees")]
     _, baseline, verdict = tiles(judge(given, *others, repeats=200))
-    assert baseline["sentence"].endswith(", the best of 2 baselines and guessing.")
+    assert baseline["sentence"].endswith(", the best of the baselines (2) and guessing.")
     assert verdict["answer"] == "Better than guessing"
     assert ", corrected (Holm)." in verdict["sentence"]
 
