@@ -32,6 +32,7 @@ from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.files.atomic import (
     MANIFEST,
+    bytes_of,
     file_digest,
     read_json,
     remove,
@@ -87,13 +88,6 @@ def _digest(path: Path) -> str:
     return ",".join(file_digest(manifest) for manifest in manifests)
 
 
-def _size(path: Path) -> int:
-    """Return the number of bytes of a file, or of all files in a folder."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
 def _typed(command: str) -> str | None:
     """Return the command line of this process; None unless it is that of `command`."""
     program, *words = sys.argv or [""]
@@ -119,7 +113,7 @@ def describe(
     trains has the names of `outputs` that it may write, next to those of every run.
     """
     inputs: dict[str, Record] = {
-        name: {"path": str(path), "bytes": _size(path), "sha256": _digest(path)}
+        name: {"path": str(path), "bytes": bytes_of(path), "sha256": _digest(path)}
         for name, path in files.items()
     }
     for name, digest in (in_memory or {}).items():

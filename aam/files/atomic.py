@@ -246,6 +246,12 @@ def read_json(path: Path, limit: int = MAX_JSON) -> object:
         return json.loads(content.decode("utf-8"))
 
 
+def bytes_of(path: Path) -> int:
+    """Return the number of bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()

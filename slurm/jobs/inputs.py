@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from aam.errors import shown
 from slurm.jobs.options import INPUT_FOLDERS, Options, expand_home
 from slurm.jobs.request import Request
 
@@ -42,11 +43,6 @@ def rows_of(path: Path) -> Iterator[list[str]]:
         return
 
 
-def some(names: list[str]) -> str:
-    """Return a few names for a message."""
-    return ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
-
-
 def column_problems(options: Options, metadata: Path, header: list[str]) -> list[str]:
     """List the options that name a column which the metadata does not have."""
     problems = []
@@ -57,7 +53,7 @@ def column_problems(options: Options, metadata: Path, header: list[str]) -> list
             if value in header or (name == "--cv" and re.fullmatch("[0-9]+", value)):
                 continue
             close = difflib.get_close_matches(value, header, 1)
-            hint = f"{close[0]!r}?" if close else f"it has {some(header[1:])}"
+            hint = f"{close[0]!r}?" if close else f"it has {shown(header[1:])}"
             problems.append(f"{name} {value!r}: {metadata} has no such column; {hint}")
     return problems
 
@@ -72,7 +68,7 @@ def id_problems(tables: list[Path], metadata: Path, ids: list[str]) -> list[str]
         samples.update(header[1:])
     if not ids or not samples or samples & set(ids):
         return []
-    names = f"{metadata} begins with {some(ids)}, the table has {some(sorted(samples))}"
+    names = f"{metadata} begins with {shown(ids)}, the table has {shown(sorted(samples))}"
     return [f"--metadata: none of its first {len(ids)} ids is a sample of --table: {names}"]
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from aam.files.atomic import bytes_of
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, commit_label
 from slurm.jobs.image import JobImage, python_without_image, resolve_image
@@ -147,13 +148,6 @@ class Job:
         return 8 * self.state_bytes + GIB
 
 
-def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
 def resolve_inputs(
     options: Options, request: Request, problems: list[str], absences: list[str]
 ) -> list[Input]:
@@ -183,7 +177,7 @@ def resolve_inputs(
             elif is_readable and path.is_dir() != (expected == "folder"):
                 problems.append(f"{name} {value}: {path} is a {other}, expected a {expected}")
                 continue
-            size = size_of(path) if request.check and path.exists() else None
+            size = bytes_of(path) if request.check and path.exists() else None
             inputs.append(Input(path, target, size))
             values[i] = f"in/{target}"
     return inputs
@@ -229,7 +223,7 @@ def checkpoint_size(options: Options, out: Path) -> int:
     """
     checkpoints = sorted(out.glob("**/checkpoints/step-*"), key=lambda path: path.stat().st_mtime)
     if checkpoints:
-        return size_of(checkpoints[-1])
+        return bytes_of(checkpoints[-1])
     sizes = {"--embedding-dim": DEFAULT_WIDTH, "--attention-layers": DEFAULT_LAYERS}
     for name, values in options:
         if name in sizes and values and re.fullmatch("[0-9]{1,5}", values[0]):
