@@ -190,20 +190,14 @@ class OutputFolder:
         author, explained = _listed(folder / EXPLANATION) or ("", [])
         if author == "explain" and not (folder / EXPLANATION).is_symlink():
             lists[PurePath(EXPLANATION)] = explained
-        foreign_files = [str(path) for path in entries if not _is_listed(path, lists)]
+        unlisted = [str(path) for path in entries if not _is_listed(path, lists)]
         place = folder.resolve()
         read = [str(x) for x in self.inputs if x.resolve().is_relative_to(place)]
-        remedy = "move them or choose another folder"
-        rules = {
-            f"holds results of `aam {command}`, which are left alone; choose another folder": (
-                command != self.command
-            ),
-            f"--overwrite would delete what is read: {shown(read)}; choose another folder": (
-                read != []
-            ),
-            f"holds {len(foreign_files)} files that `aam {self.command}` did not write: "
-            f"{shown(foreign_files)}; {remedy}": foreign_files != [],
-        }
+        others = f"holds results of `aam {command}`, which are left alone; choose another folder"
+        deleted = f"--overwrite would delete what is read: {shown(read)}; choose another folder"
+        foreign = f"holds {len(unlisted)} files that `aam {self.command}` did not write: "
+        foreign += f"{shown(unlisted)}; move them or choose another folder"
+        rules = {others: command != self.command, deleted: bool(read), foreign: bool(unlisted)}
         refuse(folder, rules)
         return entries
 
