@@ -134,13 +134,8 @@ class DataConfig(TreeConfig, MetadataFormat):
     def problems(self) -> Iterator[str]:
         """Contradictions of the split, and columns that are asked for without metadata."""
         folds = number_of_folds(self.cv)
-        columns = (
-            self.split_column,
-            self.cv if folds is None else None,
-            self.group_column,
-            self.study_column,
-            self.batch_column,
-        )
+        columns = [self.split_column, self.group_column, self.study_column, self.batch_column]
+        columns += [self.cv] * (folds is None)
         chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
         splits = " and ".join(name for name, value in chosen.items() if value is not None)
         if folds is not None and folds < 2:

@@ -374,8 +374,7 @@ class AmpliconEstimator:
             if values is not None:
                 options[f"{role}_column"] = column = _unused_name(role, [*frame, target])
                 frame[column] = pd.Categorical(aligned(values, sample_ids, name))
-        source = "covariates" if y is None and groups is None else "y, groups and covariates"
-        metadata = metadata_from(frame, name=source, scheme="blank")
+        metadata = metadata_from(frame, name="y, groups and covariates", scheme="blank")
         return metadata.nested(options["group_column"], options["study_column"]), options
 
     def _table(self, X: TableLike) -> AmpliconTable:
