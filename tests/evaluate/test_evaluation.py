@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import logging
 import math
 from pathlib import Path
 
@@ -24,7 +22,6 @@ from aam.evaluate.intervals import number
 from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, make_predictions
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
-from aam.report.files import write_results
 from aam.report.page import ReportData, report_html
 from aam.report.record import record_of, tiles
 from aam.report.training import dropped_by_class
@@ -114,20 +111,6 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
     assert age.comparisons[0].metrics["mae"].value == pytest.approx(
         np.mean([median - 1, median - 2])
     )
-
-
-def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
-    results = page_of(*evaluate(predictions(), METADATA, Columns(), {}))
-    with caplog.at_level(logging.INFO, "aam"):
-        write_results(tmp_path, results)
-    written = json.loads(
-        (tmp_path / "metrics.json").read_text(),
-        parse_constant=lambda name: pytest.fail(f"{name} is no JSON"),
-    )
-    assert written["targets"]["age"]["metrics"]["mae"]["value"] == pytest.approx(1 / 8)
-    assert set(written["targets"]["diet"]["folds"]) == {"0", "1"}
-    assert any("8 held-out samples" in message for message in caplog.messages)
-    assert len(caplog.messages) < 25
 
 
 # --- real studies ------------------------------------------------------------------------------

@@ -95,25 +95,6 @@ def test_verdicts_of_samples_that_were_not_held_out_or_not_compared():
     assert tiles(judge(two_classes(3.0).at(two_classes(3.0).truth == 1))) == []
 
 
-def test_one_class_for_all_samples_is_said():
-    given = two_classes(3.0)
-    called = np.where(given.truth[:, None] == 0, [0.45, 0.55], [0.1, 0.9])
-    said = f"100% of the samples are predicted as case, but {np.mean(given.truth == 1):.0%} are."
-    said += " --class-weights balanced gives each class the same weight in training."
-    assert said in judge(replace(given, predicted=called)).verdict.cautions
-    assert "are predicted as" not in " ".join(judge(given).verdict.cautions)
-
-
-def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_without_guessing():
-    given = simulated.numeric(0.5, groups=np.arange(200) // 5)
-    mirrored = 2 * given.truth - given.predicted
-    others = [Baseline(name, mirrored, trivial=False) for name in ("forest", "trees")]
-    _, baseline, verdict = tiles(judge(given, *others, repeats=200))
-    assert baseline["sentence"].endswith(", the best of the baselines (2) and guessing.")
-    assert verdict["answer"] == "Better than guessing"
-    assert ", corrected (Holm)." in verdict["sentence"]
-
-
 UNITS = {"month": " months", "age_years": " years", "age (weeks)": " weeks", "Height.cm": " cm"}
 
 
