@@ -23,22 +23,24 @@ def add(device: torch.device, numbers: list[float]) -> dict[str, object]:
     return {"reason": f"the sum is {total:g}", "sum": total, "rank": os.environ.get("RANK")}
 
 
+# What torch and compilers raise.
+ERRORS = {
+    "refusal": RuntimeError(
+        "Cannot copy between CPU and CUDA tensors during CUDA graph capture\nat"
+    ),
+    "wrong": RunError("off by 0.25 against eager"),
+    "full": torch.OutOfMemoryError("HIP out of memory. Tried to allocate 2.00 GiB"),
+    "busy": RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    "compiler": RuntimeError("backend='inductor' raised:\nCompilationError: at 3:1 int1\nmore"),
+    "C++": RuntimeError("C++ compile error\nCommand:\ng++ -x\nerror: no type int1\n"),
+    "CUDA": RuntimeError("CUDA error: bad address\nCUDA kernel errors might be reported late"),
+}
+
+
 def fail(device: torch.device, how: str) -> dict[str, object]:
     """End in the named way."""
-    if how == "refusal":
-        raise RuntimeError("Cannot copy between CPU and CUDA tensors during CUDA graph capture\nat")
-    if how == "wrong":
-        raise RunError("off by 0.25 against eager")
-    if how == "full":
-        raise torch.OutOfMemoryError("HIP out of memory. Tried to allocate 2.00 GiB")
-    if how == "busy":
-        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
-    if how == "compiler":
-        raise RuntimeError("backend='inductor' raised:\nCompilationError: at 3:1 int1\nmore")
-    if how == "C++":
-        raise RuntimeError("C++ compile error\nCommand:\ng++ -x\nerror: no type int1\n")
-    if how == "CUDA":
-        raise RuntimeError("CUDA error: bad address\nCUDA kernel errors might be reported late")
+    if how in ERRORS:
+        raise ERRORS[how]
     if how == "exit":
         sys.exit("AssertionError: the driver is too old")
     if how == "no JSON":
