@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from aam.data.targets import UNKNOWN_CLASS
 from aam.evaluate import comparison, intervals
 from aam.evaluate.comparison import Comparison, Outcome
 from aam.evaluate.conformal import CONFORMAL_LEVEL
