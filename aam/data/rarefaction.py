@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 
 from aam.device.rng import next_generator
@@ -18,6 +17,8 @@ from aam.io.tables import AmpliconTable
 from aam.typing import Integers, Ints
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from aam.data.study import Study
 
 log = logging.getLogger("aam")
@@ -119,6 +120,9 @@ def choose_depth(
     depth below `LOWEST_DEPTH` is chosen. Raises `InputError`: fewer than half of the samples
     reach that.
     """
+    # Imported here: `aam unifrac` does not need it.
+    import pandas as pd
+
     reads = pd.Series(table.depths, [*table.sample_ids])
     ranked = sorted(table.depths.tolist())
     # The depth that 90 % of a group of samples reach, by the name of the group.
