@@ -15,7 +15,7 @@ from aam.errors import InputError, Problems, problem, shown
 from aam.files.atomic import read_bytes
 from aam.io.ids import difference
 from aam.io.sequences import LEAST_DNA, clean, fasta_ids, is_sequence, read_fasta
-from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_json, read_tsv, write_hdf5
+from aam.io.tables import MAX_COUNT, AmpliconTable, read_hdf5, read_tsv, write_hdf5
 from aam.io.text import HDF5_MAGIC, IS_ID_NAME, decoded, read_content, read_text, unix
 from aam.typing import Ids
 
@@ -91,8 +91,7 @@ def _sequences(
 def read_table(
     path: Path, sequences: Path | None = None, need_sequences: bool = True, merge: bool = False
 ) -> AmpliconTable:
-    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its
-    content.
+    """Read a table of counts: BIOM 2.1 (HDF5), .qza or text, recognized by its content.
 
     `sequences` names FASTA (plain or gzip) or .qza; without it feature ids that are DNA of at least
     30 letters are the sequences, and a table of other ids has none. Without `need_sequences`
@@ -110,8 +109,6 @@ def read_table(
         blob = read_content(path, inside, reason, "; a table of this size can be BIOM HDF5")
     if blob.startswith(HDF5_MAGIC):
         raw = read_hdf5(path if blob == HDF5_MAGIC else blob, where)
-    elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        raw = read_json(blob, where)
     else:
         raw = read_tsv(decoded(blob, path), where)
     return table_of_counts(raw, where, sequences, need_sequences, merge)

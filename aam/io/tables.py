@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +14,14 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array, csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 
 import aam
 from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file
 from aam.io.ids import repeated, unique_remedy
 from aam.io.packed import dataset, open_hdf5
-from aam.io.text import MOST_LINES, Faults, decoded, folded, unix
+from aam.io.text import MOST_LINES, Faults, folded, unix
 from aam.typing import Integers, Ints
 
 MAX_COUNT = 2**32 - 1
@@ -34,17 +33,11 @@ EXPECTED_TABLE = (
 # Entries of the matrix that are looked at together.
 ENTRIES = 1 << 20
 
-# Parsed, JSON takes up to twenty times its size.
-MAX_JSON = 64 << 20
 # What the matrix of samples consists of in HDF5, and the kinds of number.
 MATRIX = {"data": "iuf", "indices": "iu", "indptr": "iu"}
 
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
-
-# What is raised by JSON that is no table.
-JSON_PARTS = ("rows", "columns", "shape", "matrix_type", "data")
-BAD_JSON = (OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 CsrCounts: TypeAlias = csr_array | csr_matrix
 
@@ -218,6 +211,7 @@ OTHER_TABLES = {
     "cladename": "a table of MetaPhlAn; keep the reads of one rank, as `grep 's__[^|]*$'` does",
     "geneid": "a table of featureCounts; `tail -n +2 FILE | cut -f 1,7-` leaves the counts",
 }
+BIOM_1 = "BIOM 1.0 (JSON); `biom convert -i FILE -o table.biom --to-hdf5` writes BIOM 2.1"
 # What converts any other table with a header: separator and file are those of the table.
 CONVERT = (
     'convert it with python3 -c "import sys, pandas; pandas.read_csv(sys.argv[1], sep={!r}, '
@@ -251,6 +245,8 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
 
     Raises `InputError`: another form, rows of another length, cells that are no counts.
     """
+    if text.lstrip().startswith("{"):
+        raise InputError(f"{where}: is {BIOM_1}")
     lines = enumerate(unix(text).split("\n"), 1)
     first = next((line for _, line in lines if not _is_comment(line)), None)
     if first is None:
@@ -294,7 +290,7 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
 # a compressed sparse row matrix. Only the copy by sample is read, and its arrays become the table
 # without a change of order. Every array is checked before it is read for the size that it claims
 # (`dataset`), then for indices within the matrix (`check_format`), and its values like those of any
-# other table (`checked_table`). BIOM 1.0 is JSON.
+# other table (`checked_table`).
 
 
 def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
@@ -335,35 +331,6 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
             values = csr_array((data, indices, ends), shape=(len(samples), len(features)))
             values.check_format(full_check=True)
     return checked_table(values, samples, features, where)
-
-
-def read_json(blob: bytes, where: str) -> AmpliconTable:
-    """Read a BIOM 1.0 table, sparse or dense; `InputError` when it is not one.
-
-    biom-format adds up repeated counts and reads absent rows as zeros, so it does not read them.
-    """
-    if len(blob) > MAX_JSON:
-        raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
-    with reworded(BAD_JSON, f"{where}: not a readable BIOM 1.0 table"):
-        document = json.loads(decoded(blob, where))
-        if absent := [name for name in JSON_PARTS if name not in document]:
-            raise ValueError(f"without {', '.join(absent)}; is the file cut off?")
-        features, samples = (
-            ["" if entry["id"] is None else str(entry["id"]) for entry in document[axis]]
-            for axis in ("rows", "columns")
-        )
-        shape, entries = (len(features), len(samples)), document["data"]
-        if document["matrix_type"] == "dense":
-            values = coo_array(np.array(entries, np.float64))
-        else:
-            rows, columns, reads = zip(*entries, strict=True)
-            values = coo_array((np.array(reads, np.float64), (rows, columns)), shape)
-        if not tuple(document["shape"]) == shape == values.shape:
-            raise ValueError(f"'shape' is {document['shape']}, and there are {shape} ids")
-        matrix = csr_array(values.T)
-        if matrix.nnz < values.nnz:
-            raise ValueError("'data' has two counts for one feature in a sample")
-    return checked_table(matrix, samples, features, where)
 
 
 def write_hdf5(
