@@ -75,7 +75,7 @@ def audit(
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
     metadata : DataFrame by sample id, or path
     metadata_column : str, optional
         The target; without one it is said which columns may name donors.

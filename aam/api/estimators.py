@@ -159,7 +159,7 @@ class AmpliconEstimator:
 
         Parameters
         ----------
-        X : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        X : biom.Table, DataFrame, AmpliconTable or path
             Reads of ASVs, named by their sequences; samples below the depth are left out.
         y : array or Series [N]
             Numbers, or classes. A Series that is indexed by sample ids is aligned by them; so are

@@ -24,7 +24,7 @@ def learning_curve(
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
     metadata : DataFrame by sample id, or path
     metadata_column : str
         The target.

@@ -82,7 +82,7 @@ class Model:
 
         Parameters
         ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        table : biom.Table, DataFrame, AmpliconTable or path
         metadata : DataFrame or path, optional
             The columns of covariates, by sample id, for a model that reads some.
         **options
@@ -143,7 +143,7 @@ class Model:
 
         Parameters
         ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        table : biom.Table, DataFrame, AmpliconTable or path
         asvs : bool
             Whether the rows are ASVs, which only a network has vectors of.
         **options
@@ -185,7 +185,7 @@ class Model:
 
         Parameters
         ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        table : biom.Table, DataFrame, AmpliconTable or path
         metric : str
             ``unifrac`` (unweighted) or ``weighted-normalized``.
         **options
@@ -256,7 +256,7 @@ class Model:
 
         Parameters
         ----------
-        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        table : biom.Table, DataFrame, AmpliconTable or path
         metadata : DataFrame or path, optional
             The true values by sample id, which importance needs, covariates, and groups that
             intervals resample.

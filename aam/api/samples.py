@@ -33,7 +33,7 @@ def check_samples(
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
         Counts of reads; features need no sequences.
     groups : Series by sample id, array or list, optional
         Subject of each sample. The order of a Series is that of the sample sheet.

@@ -593,7 +593,7 @@ def pretrain(
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
     tree : skbio.TreeNode or path, optional
         Rooted phylogeny of the ASVs.
     output_dir : path

@@ -104,7 +104,7 @@ def unifrac(
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
         Reads by feature; features are called as the tips of the tree.
     tree : skbio.TreeNode or path
         Rooted phylogeny.

@@ -1,5 +1,5 @@
 """Inputs of a study: tables, trees and metadata from files, or from objects of Python: a BIOM
-table, a DataFrame, AnnData, a tree of scikit-bio.
+table, a DataFrame, a tree of scikit-bio.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,27 +42,15 @@ log = logging.getLogger("aam")
 Config = TypeVar("Config")
 
 
-class AnnData(Protocol):
-    """An anndata.AnnData, whose ``X`` has reads, observations in rows and variables in columns."""
-
-    @property
-    def obs_names(self) -> pd.Index:
-        """Ids of the samples [N]."""
-
-    @property
-    def var_names(self) -> pd.Index:
-        """Ids of the features [F]."""
-
-
 # What is taken for a table of reads, for metadata, for a tree, and for a value of each sample.
-TableLike: TypeAlias = "biom.Table | pd.DataFrame | AnnData | AmpliconTable | PathLike"
+TableLike: TypeAlias = "biom.Table | pd.DataFrame | AmpliconTable | PathLike"
 MetadataLike: TypeAlias = "pd.DataFrame | Metadata | PathLike"
 TreeLike: TypeAlias = "skbio.TreeNode | PathLike"
 Values: TypeAlias = "pd.Series | pd.DataFrame | npt.ArrayLike"
 
 EXPECTED_OBJECT = (
-    "expected a biom.Table, a DataFrame of samples whose columns are the ASVs' sequences, AnnData, "
-    "aam.read_table(PATH), or the path of a table (.biom, .qza or .tsv)"
+    "expected a biom.Table, a DataFrame of samples whose columns are sequences of ASVs (of AnnData "
+    ".to_df()), aam.read_table(PATH), or the path of a table (.biom, .qza or .tsv)"
 )
 
 
@@ -71,9 +59,6 @@ def _in_memory(source: Any) -> AmpliconTable:
     if hasattr(source, "matrix_data") and hasattr(source, "ids"):
         values, where = source.matrix_data.T, "the BIOM table"
         samples, features = source.ids(), source.ids("observation")
-    elif hasattr(source, "obs_names") and hasattr(source, "var_names"):
-        values, where = source.X, "the AnnData"
-        samples, features = source.obs_names, source.var_names
     elif isinstance(source, pd.DataFrame):
         values, where = _numbers(source), "the DataFrame"
         samples, features = source.index, source.columns
@@ -387,9 +372,9 @@ def read_table(source: TableLike) -> AmpliconTable:
 
     Parameters
     ----------
-    source : biom.Table, pandas.DataFrame, anndata.AnnData, AmpliconTable, or path
-        Rows of a DataFrame, and observations of AnnData, are samples called by the index; columns
-        are ASVs. A path is read as the commands read ``--table``.
+    source : biom.Table, pandas.DataFrame, AmpliconTable, or path
+        Rows of a DataFrame are samples called by the index; columns are ASVs. A path is read as the
+        commands read ``--table``.
 
     Returns
     -------

@@ -10,7 +10,6 @@ import pickle
 import shlex
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import biom
@@ -111,10 +110,9 @@ def test_estimator_and_command_predict_the_same_bits(
 
 def test_every_kind_of_table_gives_the_same_predictions(study_folder, frame, biom_table, regressor):
     path = study_folder / "table.biom"
-    anndata = SimpleNamespace(X=frame.to_numpy(), obs_names=frame.index, var_names=frame.columns)
     expected = regressor.predict(path)
     sparse = frame.astype(pd.SparseDtype(int, 0))
-    for table in (biom_table, anndata, aam.read_table(path), str(path), sparse):
+    for table in (biom_table, aam.read_table(path), str(path), sparse):
         assert np.array_equal(regressor.predict(table), expected)
     backwards = regressor.predict(frame.iloc[::-1, ::-1])[::-1]
     np.testing.assert_allclose(backwards, expected, rtol=1e-5)

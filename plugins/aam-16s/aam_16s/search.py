@@ -27,7 +27,7 @@ def place(table: Any, model: str | aam.Model = "16s-v4", **options: Any) -> Plac
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
     model : str or aam.Model
         ``16s-v4``, or the folder of a model that has such a tree, such as that of any region.
     **options
@@ -89,7 +89,7 @@ def search(
 
     Parameters
     ----------
-    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    table : biom.Table, DataFrame, AmpliconTable or path
     among : the same, optional
         The collection, of whatever region of 16S. Without it the other samples of the table.
     model : str or aam.Model
