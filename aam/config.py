@@ -46,7 +46,7 @@ Loss = Literal["huber", "mse", "mae"]
 Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
 
-MATRIX_SUFFIXES = (".h5", ".tsv", ".csv", ".qza")
+MATRIX_SUFFIXES = (".h5", ".tsv")
 # Columns of predictions.tsv that are not a target.
 RESERVED = ("sample-id", "fold", "subset", "note")
 # In the place of a tree.
@@ -68,7 +68,7 @@ PASSES_HELP = "Number of averaged rarefactions."
 ENCODER = "Run or model of `aam pretrain`, or an encoder by name."
 WEIGHTS_HELP = "Weights of the classes in the order of their names, or balanced."
 MEMBERS_HELP = "Members of the blend; unset: presence and forest, and deep with network options."
-DISTANCES = "Matrix (.h5, .tsv, .csv, .qza) or Faith PD (.tsv, .qza)."
+DISTANCES = "Matrix (.h5, .tsv) or Faith PD (.tsv)."
 ON_TREE = "UniFrac between samples on the reference tree of 16s-v4."
 EXCLUDED = "Samples to leave out: one id a line."
 TRUTH = "Sample metadata with the true values."
@@ -431,7 +431,7 @@ class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     def problems(self) -> Iterator[str]:
         """Say that the output has a suffix of another kind of result."""
         is_matrix = self.unifrac_metric != "faith_pd"
-        suffixes = MATRIX_SUFFIXES if is_matrix else (".tsv", ".qza")
+        suffixes = MATRIX_SUFFIXES if is_matrix else (".tsv",)
         yield from wrong_ending("--output", self.output, suffixes)
 
 

@@ -308,7 +308,7 @@ RULES = [
     ("pretrain", "--nuc-penalty 0 --count-penalty 0", "without a tree or distances: nothing is le"),
     ("pretrain", f"--table {__file__} {__file__}", "is given twice; name each table once"),
     ("evaluate", "", "give --model and --table, or --predictions"),
-    ("unifrac", "--output d.doc --unifrac-metric faith_pd", "'.doc', expected .tsv, .qza"),
+    ("unifrac", "--output d.doc --unifrac-metric faith_pd", "'.doc', expected .tsv"),
     ("predict", "--output p.csv", "ends in '.csv', expected .tsv, .txt"),
 ]
 

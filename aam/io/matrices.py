@@ -1,10 +1,9 @@
-"""Distance matrices with sample ids: .h5 (ssu), .tsv, .csv and .qza."""
+"""Distance matrices with sample ids: HDF5 as ssu writes it, and text."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import itertools
 import os
 import tempfile
@@ -17,12 +16,11 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, problem, refuse, shown
-from aam.files.atomic import atomic_file, write_text
+from aam.files.atomic import atomic_file, read_bytes, write_text
 from aam.io.ids import difference, repeated
-from aam.io.packed import dataset, is_written_artifact, open_hdf5, write_artifact
-from aam.io.text import NUMBER, read_table_text, read_text
+from aam.io.packed import dataset, open_hdf5
+from aam.io.text import HDF5_MAGIC, NUMBER, read_table_text, read_text
 from aam.typing import Floats
 
 DenseMatrix: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -130,25 +128,16 @@ def _read_text(path: Path) -> DistanceMatrix:
     return _checked(ids, np.array(values), path)
 
 
-def _known_suffix(path: Path, suffixes: Iterable[str]) -> str:
-    if path.suffix not in suffixes:
-        raise InputError(f"{path}: ends in {path.suffix!r}, expected one of {', '.join(suffixes)}")
-    return path.suffix
-
-
 def read_distances(path: Path) -> DistanceMatrix:
-    """Read a distance matrix.
+    """Read a distance matrix: HDF5 of ssu, text, or ``DistanceMatrix`` (.qza).
 
     Raises
     ------
     InputError
-        Unknown or damaged file, no ids, or values that are not distances (all that is wrong with
-        them).
+        A damaged file, no ids, or values that are not distances (all that is wrong with them).
     """
-    suffix = _known_suffix(path, MATRIX_SUFFIXES)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    return _read_h5(path) if suffix == ".h5" else _read_text(path)
+    is_hdf5 = read_bytes(path, head=len(HDF5_MAGIC)) == HDF5_MAGIC
+    return _read_h5(path) if is_hdf5 else _read_text(path)
 
 
 def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
@@ -211,14 +200,13 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
     Parameters
     ----------
     path : Path
-        Its ending chooses the format.
+        Its ending, ``.h5`` or ``.tsv``, chooses the format.
     ids : sequence of str
         N sample ids, as tables hold them: printable and different.
     tiles : iterable of (rows, columns, tile)
         Tiles on and above the diagonal, as `unifrac_tiles` yields them.
     """
-    suffix = _known_suffix(path, MATRIX_SUFFIXES)
-    if suffix == ".h5":
+    if path.suffix == ".h5":
         with atomic_file(path) as temporary:
             place = _begin_h5(temporary, ids)
             with temporary.open("r+b") as file:
@@ -226,55 +214,36 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile]) -> No
         return
     # Text needs whole rows, so the tiles are gathered in an unnamed file first.
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path.parent) as gathered:
-        values = _filled(gathered, 0, len(ids), tiles)
-        if suffix == ".qza":
-            text = io.StringIO()
-            write_lines(text, ["", *ids], ids, values, "\t%.9g")
-            data = {"distance-matrix.tsv": text.getvalue().encode()}
-            write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
-            return
-        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as out:
-            write_lines(out, ["", *ids], ids, values, ",%.9g" if suffix == ".csv" else "\t%.9g")
+    with (
+        tempfile.TemporaryFile(dir=path.parent) as gathered,
+        atomic_file(path) as temporary,
+        temporary.open("w", encoding="utf-8") as out,
+    ):
+        write_lines(out, ["", *ids], ids, _filled(gathered, 0, len(ids), tiles), "\t%.9g")
 
 
-# The columns of Faith PD in .tsv.
+# The columns of Faith PD.
 FAITH_PD = ("sample-id", "faith_pd")
 
 
 def write_faith_pd(path: Path, ids: Sequence[str], values: Floats) -> None:
-    """Write Faith PD [N] as a table (.tsv) or as ``SampleData[AlphaDiversity]`` (.qza)."""
-    suffix = _known_suffix(path, (".tsv", ".qza"))
+    """Write Faith PD [N] as a table."""
     lines = [f"{name}\t{value!r}\n" for name, value in zip(ids, values.tolist(), strict=True)]
-    if suffix == ".tsv":
-        write_text(path, "".join(["\t".join(FAITH_PD) + "\n", *lines]))
-    else:
-        data = {"alpha-diversity.tsv": "".join(["\tfaith_pd\n", *lines]).encode()}
-        write_artifact(path, "SampleData[AlphaDiversity]", "AlphaDiversityDirectoryFormat", data)
-
-
-# --- earlier results ---------------------------------------------------------------------------
-
-
-def _is_written_h5(path: Path) -> bool:
-    with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
-        return bool(file.attrs.get("creator") == CREATOR)
-
-
-def _is_written_text(path: Path) -> bool:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file, delimiter="," if path.suffix == ".csv" else "\t")
-        header, row = next(rows, [""]), next(rows, [""])
-    # Of a matrix the first distance is that of the first sample to itself.
-    is_matrix = header[0] == "" and row[:2] == [*header[1:2], "0"] and len(row) == len(header)
-    return is_matrix or tuple(header) == FAITH_PD
+    write_text(path, "".join(["\t".join(FAITH_PD) + "\n", *lines]))
 
 
 def is_written(path: Path) -> bool:
     """Return whether a file is a matrix of `write_distances` or the Faith PD of `write_faith_pd`,
     as its beginning says.
     """
-    kinds = {".h5": _is_written_h5, ".qza": is_written_artifact}
     with contextlib.suppress(InputError, csv.Error, OSError, ValueError):
-        return kinds.get(path.suffix, _is_written_text)(path)
+        if path.suffix == ".h5":
+            with open_hdf5(path, "") as file:
+                return bool(file.attrs.get("creator") == CREATOR)
+        with path.open(encoding="utf-8", newline="") as text:
+            rows = csv.reader(text, delimiter="\t")
+            header, row = next(rows, [""]), next(rows, [""])
+        # Of a matrix the first distance is that of the first sample to itself.
+        is_matrix = header[0] == "" and row[:2] == [*header[1:2], "0"] and len(row) == len(header)
+        return is_matrix or tuple(header) == FAITH_PD
     return False

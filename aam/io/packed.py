@@ -1,27 +1,19 @@
-"""Files that state their own sizes, QIIME 2 archives (.qza) and HDF5: read within limits, written
-whole.
-"""
+"""Files that state their own sizes, QIIME 2 archives (.qza) and HDF5: read within limits."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
-import platform
 import re
 import struct
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 
 import h5py
 
-import aam
 from aam.errors import InputError, problem, refuse, reworded, short, shown
-from aam.files.atomic import atomic_file
 
 MAX_FILE = 4 << 30
 # Deflate reaches 1032:1; real tables, trees and sequences stay below 50:1. Small archives are
@@ -40,23 +32,9 @@ MACOS = (
     "; macOS unpacked and packed it again: take the original file, or run `zip -d FILE '__MACOSX*'`"
 )
 ZIP_MAGIC = b"PK\x03\x04"
-# How the VERSION of an archive that `write_artifact` wrote ends.
-BY_AAM = "+aam"
 # NotImplementedError of zipfile is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
 BAD_ZIP = (*BROKEN_ZIP, EOFError, OSError, ValueError, RuntimeError, OverflowError)
-
-# YAML, in the form that QIIME 2 parses.
-ACTION = """\
-execution: {{uuid: {uuid}, runtime: {{start: {now}, end: {now}, duration: 0 microseconds}}}}
-action: {{type: import}}
-environment:
-    platform: {platform}
-    python: {python}
-    framework: {{version: {version}, website: https://github.com/qiime2/qiime2, citations: []}}
-    plugins: {{}}
-    python-packages: {{aam: {version}}}
-"""
 
 # Of HDF5, without other filters than deflate: what claims more has no data behind it.
 HDF5_RATIO, HDF5_EXEMPT, MAX_ENTRIES = 1100, 1 << 20, 2**31 - 1
@@ -120,40 +98,6 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
         if (name := f"data/{inside[kind]}") not in files:
             raise InputError(f"{path}: no file {name!r} in {kind}, found {shown(sorted(files))}")
         return _content(archive, files[name], path)
-
-
-def is_written_artifact(path: Path) -> bool:
-    """Return whether a file is an archive of `write_artifact`, not one of QIIME 2 itself."""
-    with contextlib.suppress(InputError, *BAD_ZIP), zipfile.ZipFile(path) as archive:
-        root = _top_folder(archive, path)
-        return archive.read(f"{root}/VERSION").decode().strip().endswith(BY_AAM)
-    return False
-
-
-def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
-    """Write a QIIME 2 archive of version 5 under a fresh UUID, whole or not at all.
-
-    `semantic_type` and `format` are e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``;
-    `files` holds content by file name below ``data/``.
-    """
-    root, now = str(uuid.uuid4()), datetime.now(timezone.utc).isoformat()
-    names = {"platform": platform.platform(), "python": platform.python_version()}
-    action = ACTION.format(uuid=uuid.uuid4(), now=now, version=aam.__version__, **names)
-    header = {
-        "VERSION": f"QIIME 2\narchive: 5\nframework: 2024.10.0{BY_AAM}\n".encode(),
-        "metadata.yaml": f"uuid: {root}\ntype: {semantic_type}\nformat: {format}\n".encode(),
-    }
-    content = header | {f"data/{name}": blob for name, blob in files.items()}
-    content |= {f"provenance/{name}": blob for name, blob in header.items()}
-    content |= {"provenance/citations.bib": b"", "provenance/action/action.yaml": action.encode()}
-    sums = {n: hashlib.md5(b, usedforsecurity=False).hexdigest() for n, b in content.items()}
-    content["checksums.md5"] = "".join(f"{md5}  {n}\n" for n, md5 in sums.items()).encode()
-    with (
-        atomic_file(path) as temporary,
-        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
-        for name, blob in content.items():
-            archive.writestr(f"{root}/{name}", blob)
 
 
 # --- HDF5 --------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ import numpy as np
 import skbio
 
 from aam.data.table import read_table
-from aam.io.packed import write_artifact
 from aam.io.tables import write_hdf5
 from aam.io.text import read_text
+from tests.archives import write_artifact
 
 # ASVs of fewer samples are left out.
 LEAST_SAMPLES = 10

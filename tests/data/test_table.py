@@ -4,7 +4,6 @@ why not.
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from scipy.sparse import csr_array
 
 from aam.data.primers import fit_length
 from aam.data.table import make_table, read_table, select_samples, write_biom
-from aam.io.packed import write_artifact
+from tests.archives import write_artifact
 from tests.data import small_tables
 from tests.data.small_tables import COUNTS, SAMPLES, SEQUENCES, biom_table, dense, save_hdf5
 from tests.refusals import refusal
@@ -33,26 +32,15 @@ def read(path: Path, counts=COUNTS, samples=SAMPLES, features=SEQUENCES, **optio
     return read_table(save_hdf5(biom_table(counts, samples, features), path), **options)
 
 
-def as_dense_json(table: biom.Table) -> str:
-    document = json.loads(table.to_json("test")) | {"matrix_type": "dense"}
-    document["data"] = table.matrix_data.toarray().tolist()
-    return json.dumps(document)
-
-
-def as_qza(table: biom.Table, path: Path, version: int) -> None:
-    blob = table.to_json("test").encode()
-    if version == 2:
-        blob = save_hdf5(table, path.with_suffix(".inner")).read_bytes()
+def as_qza(table: biom.Table, path: Path) -> None:
+    blob = save_hdf5(table, path.with_suffix(".inner")).read_bytes()
     write_artifact(path, "FeatureTable[Frequency]", "F", {"feature-table.biom": blob})
 
 
 FORMATS = {
     "hdf5": lambda table, path: save_hdf5(table, path),
-    "json": lambda table, path: path.write_text(table.to_json("test")),
-    "dense json": lambda table, path: path.write_text(as_dense_json(table)),
     "tsv": lambda table, path: path.write_text(table.to_tsv() + "\n"),
-    "qza": lambda table, path: as_qza(table, path, 2),
-    "old qza": lambda table, path: as_qza(table, path, 1),
+    "qza": as_qza,
 }
 
 

@@ -11,8 +11,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from aam.data.totals import find_ancestors, find_numbers, find_totals, refuse_computed
-from aam.io.packed import write_artifact
 from aam.io.tables import AmpliconTable
+from tests.archives import write_artifact
 from tests.data.small_tables import biom_table, refused, save_hdf5
 from tests.refusals import refusal
 

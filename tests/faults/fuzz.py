@@ -43,7 +43,6 @@ from aam.evaluate.predictions import read_predictions
 from aam.files.atomic import write_manifest
 from aam.io.matrices import read_distances
 from aam.io.metadata import read_metadata
-from aam.io.packed import write_artifact
 from aam.io.phylogeny import read_tree
 from aam.io.sequences import read_fasta
 from aam.io.tables import write_hdf5
@@ -52,6 +51,7 @@ from aam.options import read_config
 from aam.predict.blend import Blend, PerTarget
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 from aam.predict.saved_model import SavedModel, load_model, save_model
+from tests.archives import write_artifact
 from tests.predict.samples import samples_of, saved_model
 
 SECONDS, MEMORY = 5, 1 << 30
@@ -74,7 +74,6 @@ def _model(path: Path) -> object:
 
 READERS: dict[str, Reader] = {
     "biom": _table,
-    "json": _table,
     "table.tsv": _table,
     "table.qza": _table,
     "fasta": lambda p: read_fasta(p, ["f1"]),
@@ -118,7 +117,6 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     samples = [f"s{row}" for row in range(7)]
     write_hdf5(folder / "a.biom", counts, samples, features)
     table = Table(counts.T, features, samples)
-    (folder / "a.json").write_text(table.to_json("aam"))
     (folder / "a.table.tsv").write_text(f"{table.to_tsv()}\n")
     biom = {"feature-table.biom": (folder / "a.biom").read_bytes()}
     write_artifact(folder / "a.table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt", biom)

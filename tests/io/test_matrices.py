@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-import zipfile
 
 import h5py
 import numpy as np
@@ -18,7 +17,8 @@ from aam.io.matrices import (
     write_distances,
     write_faith_pd,
 )
-from aam.io.packed import read_artifact, write_artifact
+from aam.io.text import HDF5_MAGIC
+from tests.archives import write_artifact
 from tests.refusals import refusal
 
 IDS = ("s1", "007", "a b", "é,x")
@@ -111,15 +111,10 @@ def test_numbers_lie_where_hdf5_puts_them(tmp_path, monkeypatch):
     np.testing.assert_array_equal(read_distances(tmp_path / "D.h5").values, VALUES.astype("<f4"))
 
 
-def test_faith_pd_as_table_and_archive(tmp_path):
+def test_faith_pd_is_a_table(tmp_path):
     values = np.array([1 / 3, 2.0])
     write_faith_pd(tmp_path / "pd.tsv", ("007", "b"), values)
     assert (tmp_path / "pd.tsv").read_text() == f"sample-id\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
-    write_faith_pd(tmp_path / "pd.qza", ("007", "b"), values)
-    text = read_artifact(tmp_path / "pd.qza", {"SampleData[AlphaDiversity]": "alpha-diversity.tsv"})
-    assert text.decode() == f"\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
-    with pytest.raises(InputError, match=r"ends in '.npy', expected one of .tsv, .qza"):
-        write_faith_pd(tmp_path / "pd.npy", ("007", "b"), values)
 
 
 # --- refusals ----------------------------------------------------------------------------------
@@ -263,7 +258,7 @@ def test_hdf5_files_of_other_shapes_and_types(tmp_path, ids, values, message):
 
 def test_broken_hdf5_files(tmp_path):
     path = tmp_path / "D.h5"
-    path.write_bytes(b"nothing of the kind")
+    path.write_bytes(HDF5_MAGIC + b"nothing of the kind")
     assert "not a readable HDF5 file" in refusal(read_distances, path)
     with h5py.File(path, "w") as file:
         file.create_group("matrix")
@@ -274,9 +269,8 @@ def test_broken_hdf5_files(tmp_path):
 def test_other_archives_endings_and_absent_files(tmp_path):
     write_artifact(tmp_path / "D.qza", "Phylogeny[Rooted]", "F", {"tree.nwk": b"(a:1,b:1);"})
     assert "expected DistanceMatrix" in refusal(read_distances, tmp_path / "D.qza")
-    assert "ends in '.npy', expected one of .h5, .tsv, .csv, .qza" in refusal(
-        read_distances, tmp_path / "D.npy"
-    )
+    np.save(tmp_path / "D.npy", VALUES)
+    assert "is not UTF-8 text" in refusal(read_distances, tmp_path / "D.npy")
     for suffix in MATRIX_SUFFIXES:
         assert "no such file" in refusal(read_distances, tmp_path / f"absent{suffix}")
 
@@ -303,10 +297,6 @@ def test_a_matrix_that_was_written_is_told_from_others(tmp_path, suffix):
     assert is_written(ours)
     if suffix == ".h5":
         write_h5(theirs, IDS, VALUES)
-    elif suffix == ".qza":
-        with zipfile.ZipFile(ours) as archive, zipfile.ZipFile(theirs, "w") as other:
-            for name in archive.namelist():
-                other.writestr(name, archive.read(name).replace(b"+aam", b""))
     else:
         text = ours.read_text()
         theirs.write_text(text.replace("0", "0.0"))
@@ -315,9 +305,8 @@ def test_a_matrix_that_was_written_is_told_from_others(tmp_path, suffix):
     assert not is_written(theirs)
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".qza"])
-def test_faith_pd_that_was_written_is_told_from_others(tmp_path, suffix):
-    path = tmp_path / f"pd{suffix}"
+def test_faith_pd_that_was_written_is_told_from_others(tmp_path):
+    path = tmp_path / "pd.tsv"
     write_faith_pd(path, IDS, VALUES[0])
     assert is_written(path)
     path.write_bytes(path.read_bytes()[1:])

@@ -17,8 +17,8 @@ from skbio.metadata import NumericMetadataColumn, SampleMetadata
 from aam.errors import InputError
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.io.missing import is_missing, is_no_class
-from aam.io.packed import write_artifact
 from aam.io.text import is_number
+from tests.archives import write_artifact
 from tests.refusals import refusal
 
 QIIME2_FILES = Path(skbio.metadata.__file__).parent / "tests" / "data"

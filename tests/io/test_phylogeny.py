@@ -10,8 +10,8 @@ from skbio import TreeNode
 
 from aam.errors import InputError
 from aam.io.ids import md5
-from aam.io.packed import write_artifact
 from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
+from tests.archives import write_artifact
 from tests.data.small_trees import depths, random_newick, skbio_tree
 from tests.refusals import refusal
 

@@ -14,7 +14,7 @@ import pytest
 from aam.data.table import read_table
 from aam.files.atomic import MAX_BYTES
 from aam.io import text
-from aam.io.packed import write_artifact
+from tests.archives import write_artifact
 from tests.data.small_tables import COUNTS, ORDER, biom_table, dense, refused, save_hdf5
 from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
 
@@ -73,10 +73,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         ),
         (R_OBJECTS[0], ["an object of R (.rds or .RData), expected text"]),
         (R_OBJECTS[1], ["an object of R"]),
-        (
-            '{"rows": [], "columns": [], "shape": [0, 0]}',
-            ["not a readable BIOM 1.0 table (without ", "data; is the file cut off?)"],
-        ),
+        ('{"rows": [], "columns": [], "shape": [0, 0]}', ["is BIOM 1.0 (JSON); `biom convert"]),
         ("#OTU ID\ts1\ts2\ts3\nA\tx\ty\tz\n", ["2 (sample 's1' has 'x'), 2 (sample 's2' has 'y')"]),
         ("#OTU ID\ts1\ts2\t\nO1\t1\t2\t7\n", ["1 sample ids are empty, the first is sample 3"]),
     ],

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aam.io.packed import write_artifact
 from aam.io.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
+from tests.archives import write_artifact
 from tests.refusals import refusal
 
 TEXT = "Feature ID\tTaxon\tConfidence\na\tk__B; p__F; g__; s__\t0.9\nACGT\tk__B \t1\n"
