@@ -41,7 +41,7 @@ from aam.predict.description import Notes
 from aam.predict.estimator import Samples
 from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
 from aam.predict.held_out import HeldOut
-from aam.predict.membership import LEFT_OUT, judge_network, untrusted_because
+from aam.predict.membership import LEFT_OUT, judge_network, untrusted_because, varies
 from aam.predict.network import Network
 from aam.predict.saved_model import SavedModel, encoder_folder, load_encoder, load_model
 from aam.report.encoder_quality import evaluate_encoder
@@ -309,10 +309,8 @@ def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
     split_options = (data.cv, data.split, data.split_column, data.test_size)
     if metadata is None or any(option is not None for option in split_options):
         return config
-    ids = [name for table in inputs.tables for name in table.sample_ids if name in metadata]
-    for column in required:
-        values = metadata.values(column, ids)
-        ids = [name for name, value in zip(ids, values, strict=True) if value is not None]
+    known = metadata.at(name for table in inputs.tables for name in table.sample_ids).text
+    ids = known.index[known[[*required]].notna().all(axis=1)].tolist()
     total, asvs = _groups(data, metadata, ids), sum(len(x.feature_ids) for x in inputs.tables)
     groups = _groups(data, metadata, _learnable(config, metadata, ids))
     if not is_quick(len(ids), asvs, len(config.targets.metadata_column), DEFAULT_FOLDS):
@@ -403,22 +401,15 @@ def _equal_weights(config: FineTuneConfig, sizes: Sequence[int]) -> list[str]:
 
 def _undefined_metric(folds: Training, study: Study, targets: Targets, split: Split) -> list[str]:
     """Say why ``--best-metric`` cannot choose an epoch: one value has neither AUROC nor R2."""
-    metric, rows = folds.config.targets.best_metric, study.rows(split.ids("validation"))
-    if metric not in ("auroc", "r2") or not len(rows):
+    metric, ids = folds.config.targets.best_metric, split.ids("validation")
+    if metric not in ("auroc", "r2") or not ids:
         return []
-    is_auroc = metric == "auroc"
-    values: Any = study.labels.label if is_auroc else study.labels.target
-    specs = targets.classes if is_auroc else targets.numeric
+    specs = targets.classes if metric == "auroc" else targets.numeric
     fold = f" of fold {short(split.test_fold)}" if split.test_fold else ""
     subset = f"--best-metric {metric}: the validation subset{fold} holds one value of"
     why = "so that no epoch is the best; take another metric or a larger --validation-size"
-    pairs = zip(specs, values[rows].T, strict=True)
-    columns = [
-        (spec.name, column[column >= 0 if is_auroc else ~np.isnan(column)])
-        for spec, column in pairs
-    ]
-    constant = [name for name, column in columns if len(np.unique(column)) < 2]
-    return [f"{subset} {name!r} only, {why}" for name in constant]
+    truths = {spec.name: spec.truth(not_none(study.metadata), ids) for spec in specs}
+    return [f"{subset} {name!r} only, {why}" for name in truths if not varies(truths[name])]
 
 
 def _labels_seen(folds: Training, split: Split) -> list[str]:

@@ -254,13 +254,12 @@ class Study:
         return pd.DataFrame(values, [*ids], dtype=object)
 
     def at(self, ids: Sequence[str]) -> Study:
-        """The study of some of its samples."""
-        rows = self.rows(ids)
+        """The study of some of its samples, whose labels are not encoded yet."""
         return replace(
             self,
             table=select_samples(self.table, ids),
-            labels=self.labels.at(rows),
-            origin=self.origin[rows],
+            labels=Labels.none(len(ids)),
+            origin=self.origin[self.rows(ids)],
             matrix=None if self.matrix is None else self.matrix.select(ids),
         )
 

@@ -501,11 +501,6 @@ class Labels:
     category: Ints
     covariate: Reals
 
-    def at(self, rows: Ints) -> Labels:
-        """Labels of the samples at some rows."""
-        reals = self.target[rows], self.covariate[rows]
-        return Labels(reals[0], self.label[rows], self.category[rows], reals[1])
-
     @classmethod
     def none(cls, samples: int) -> Labels:
         """Labels of samples without any."""

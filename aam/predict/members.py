@@ -426,7 +426,7 @@ class Forest:
 
 
 class Trees(estimator.CountsEstimator):
-    """Extremely randomized trees (Geurts et al. 2006) on features of rarefied counts.
+    """Extremely randomized trees (Geurts et al. 2006) on presence in rarefied counts.
 
     Each rarefaction of the training samples grows as many trees. A number is the median over the
     trees: a leaf is nearly one training sample, so that this is the median of the predicted
@@ -434,7 +434,6 @@ class Trees(estimator.CountsEstimator):
 
     Parameters
     ----------
-    features : "presence", "shares" or "clr"
     n_estimators : int
         Number of trees of all rarefactions together.
     """
@@ -444,18 +443,16 @@ class Trees(estimator.CountsEstimator):
         depth: int = 1000,
         passes: int = estimator.PASSES,
         seed: int = 0,
-        features: str = "presence",
         n_estimators: int = 300,
     ) -> None:
         super().__init__(depth, passes, seed)
-        self.features = features
         self.n_estimators = n_estimators
 
     def _values(self, rarefied: Samples) -> Reals:
-        """Features [n, P] of one rarefaction with the covariates, float32: dense, because trees
-        grow twice as fast on them.
+        """Presence [n, P] in one rarefaction with the covariates, float32: dense, because trees
+        grow twice as fast on it.
         """
-        values = estimator.feature_values(self.features, rarefied, self.names_)
+        values = estimator.feature_values("presence", rarefied, self.names_)
         parts = [sparse.csr_matrix(part) for part in (values, rarefied.covariates)]
         return np.asarray(sparse.hstack(parts, format="csr", dtype=np.float32).toarray())
 
@@ -516,8 +513,7 @@ class Trees(estimator.CountsEstimator):
         features, self.width_ = len(self.names_), len(self.names_) + expected.covariates
         high = np.full(self.width_, LARGEST_THRESHOLD)
         low = -high
-        if self.features != "clr":
-            low[:features], high[:features] = 0, 1
+        low[:features], high[:features] = 0, 1
         self.trees_.check(expected, low, high)
 
 

@@ -34,7 +34,7 @@ def untrusted_because(network: Network, study: Study, ids: Sequence[str]) -> str
         return f"no validation sample chose its epoch; {TO_JUDGE}"
     subset, column = f"the {len(ids)} validation samples", study.config.group_column
     specs, metadata = not_none(network.targets).specs, not_none(study.metadata)
-    constant = [spec.name for spec in specs if not _varies(spec.truth(metadata, ids))]
+    constant = [spec.name for spec in specs if not varies(spec.truth(metadata, ids))]
     if len(constant) == len(specs):
         return f"{subset} hold one value of {shown(constant)}; {TO_JUDGE}"
     if len(set(study.column(column, ids) or ids)) < 2:
@@ -114,7 +114,7 @@ def figures_of(
     for spec in specs:
         truth = spec.truth(not_none(study.metadata), table.sample_ids)
         predicted = table.predicted(spec.name)
-        if not _varies(truth):
+        if not varies(truth):
             continue
         if spec.labels:
             known, name = truth >= 0, headline(spec.labels)
@@ -129,7 +129,7 @@ def figures_of(
     return np.stack(errors, axis=1), headlines
 
 
-def _varies(truth: Array) -> bool:
+def varies(truth: Array) -> bool:
     """Whether the known values, codes of classes or numbers, are not all the same."""
     known = truth[truth >= 0] if truth.dtype.kind == "i" else truth[np.isfinite(truth)]
     return len(np.unique(known)) > 1

@@ -305,13 +305,20 @@ def test_a_blend_is_the_mean_of_its_members():
     np.testing.assert_allclose(blend.predict_draws(SAMPLES[TEST]), np.mean(members, axis=0))
 
 
-@pytest.mark.parametrize("features", ["presence", "shares", "clr"])
-@pytest.mark.parametrize(("kind", "y"), [pair for pair in KINDS if "Blend" not in pair[0].__name__])
-def test_they_read_all_kinds_of_features_with_covariates(kind, y, features):
+LINEAR = ((LinearRegressor, AGE), (LinearClassifier, CASE))
+WITH_COVARIATES = [
+    *((*pair, {"features": name}) for pair in LINEAR for name in ("presence", "shares", "clr")),
+    (TreesRegressor, AGE, {}),
+    (TreesClassifier, CASE, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "y", "options"), WITH_COVARIATES)
+def test_they_read_all_kinds_of_features_with_covariates(kind, y, options):
     covariates = np.random.default_rng(0).normal(size=(len(SAMPLES), 2))
     samples = replace(SAMPLES, covariates=covariates, drawn={})
     for each in (SAMPLES, samples):
-        model = kind(**SMALL, features=features).fit(each[TRAIN], y[TRAIN])
+        model = kind(**SMALL, **options).fit(each[TRAIN], y[TRAIN])
         assert np.isfinite(model.predict_draws(each[TEST])).all()
     with pytest.raises(ValueError, match=r"features|matmul|shape|dimension"):
         model.predict_draws(SAMPLES[TEST])
