@@ -126,7 +126,7 @@ def load_table(
         inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, from_model=True)
     if not knows_primers:
-        warn_of_primers(study.table, from_model=True)
+        warn_of_primers(study.table)
     warnings = [] if saved.only_places else saved.profile.compare(study.table)
     if predicts and study.metadata is not None:
         known = study.sample_metadata

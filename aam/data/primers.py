@@ -82,10 +82,8 @@ def without_primers(table: AmpliconTable) -> AmpliconTable:
     return make_table(table.counts, table.sample_ids, table.feature_ids, trimmed)
 
 
-def describe_primers(table: AmpliconTable, from_model: bool) -> str:
-    """Name the primers that reads still contain, and the number of reads; "" for few or none. For
-    prediction with a model an option cuts them.
-    """
+def describe_primers(table: AmpliconTable) -> str:
+    """Name the primers that reads still contain, and the number of reads; "" for few or none."""
     places, _ = find_primers(table.sequences)
     total = int(table.reads_of_asvs.sum())
     reads = int(table.reads_of_asvs[: places.shape[1]][(places >= 0).any(axis=0)].sum())
@@ -94,25 +92,21 @@ def describe_primers(table: AmpliconTable, from_model: bool) -> str:
     times, primers = Counter(places[places >= 0].tolist()).most_common(), list(PRIMERS.items())
     listed = ", ".join("{} ({}) in {} ASVs".format(*primers[at], asvs) for at, asvs in times)
     share = f"{reads:,} of {total:,} reads ({reads / total:.0%})"
-    advice = "pass --trim-primers, or cut" if from_model else "cut"
-    remedy = f"{advice} primers before denoising (cutadapt)"
+    remedy = "cut them before denoising (cutadapt), or to apply a model pass --trim-primers"
     return f"{share} still contain a primer: {listed}; {remedy}"
 
 
-def warn_of_primers(table: AmpliconTable, from_model: bool = False) -> None:
+def warn_of_primers(table: AmpliconTable) -> None:
     """Warn of the primers of `describe_primers`."""
-    if primers := describe_primers(table, from_model):
+    if primers := describe_primers(table):
         log.warning("warning: %s", primers)
 
 
-def fit_length(
-    table: AmpliconTable, max_bp: int | None, trimmed: bool = False, from_model: bool = False
-) -> AmpliconTable:
+def fit_length(table: AmpliconTable, max_bp: int | None, trimmed: bool = False) -> AmpliconTable:
     """Return a table of ASVs of at most `max_bp` nucleotides: longer ones are cut if `trimmed`, and
     those that become identical are merged and their reads added.
 
-    Raises `InputError` for longer ones otherwise, which names primers if they are the reason; where
-    `max_bp` is `from_model`, no option changes it.
+    Raises `InputError` for longer ones otherwise, which names primers if they are the reason.
     """
     too_long = table.lengths[table.lengths > (max_bp or np.inf)]
     if max_bp is None or not len(too_long):
@@ -121,11 +115,8 @@ def fit_length(
         beginnings = [sequence[:max_bp] for sequence in table.sequences]
         return make_table(table.counts, table.sample_ids, table.feature_ids, beginnings)
     fault = f"{len(too_long)} of {len(table.sequences)} ASVs are longer than"
-    if primers := describe_primers(table, from_model):
+    if primers := describe_primers(table):
         raise InputError(f"{fault} {max_bp} nucleotides, and {primers}")
-    longest = too_long.max()
-    limit, remedy = f"--max-bp {max_bp}", f", or --max-bp {longest}"
-    if from_model:
-        limit, remedy = f"the model's {max_bp}", ""
-    fault += f" {limit}, the longest has {longest} nucleotides"
-    raise InputError(f"{fault}; pass --trim to cut them to {max_bp}{remedy}")
+    fault += f" --max-bp {max_bp}, the longest has {(longest := too_long.max())} nucleotides"
+    remedy = f"pass --trim to cut them to {max_bp}, or train with --max-bp {longest}"
+    raise InputError(f"{fault}; {remedy}")

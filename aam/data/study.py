@@ -355,13 +355,12 @@ def make_study(
 
     `config` says how they are read; the files that it names are not. `max_bp` are the nucleotides
     of the longest ASV that is accepted; unset, any. `training` are the training samples; unset,
-    those of the splits that `config` asks for. `max_bp` and the depth may be those `from_model`, so
-    that no message advises others.
+    those of the splits that `config` asks for. `max_bp` and the depth may be those `from_model`.
 
     Raises `InputError`: ASVs that are too long, samples without metadata, features that are
     metadata, a depth that none reaches, ASVs without a tip.
     """
-    tables = [primers.fit_length(x, max_bp, config.trim, from_model) for x in inputs.tables]
+    tables = [primers.fit_length(x, max_bp, config.trim) for x in inputs.tables]
     joined, origin = _joined(tables, inputs.names)
     samples = sample_frame(dict.fromkeys((*inputs.file_samples, *joined.sample_ids)))
     samples.loc[list(inputs.excluded), "state"] = "excluded"
@@ -377,7 +376,7 @@ def make_study(
         training = {name for split in splits for name in split.ids("train")}
     if depth is None:
         depth = choose_depth(aligned, study.classes, training)
-    table = deep_enough(aligned, depth, from_model)
+    table = deep_enough(aligned, depth)
     if not from_model:
         primers.warn_of_primers(table)
         if len(tables) == 1:

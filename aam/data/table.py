@@ -173,11 +173,10 @@ def without_samples(table: AmpliconTable, ids: Collection[str]) -> AmpliconTable
     return select_samples(table, [name for name in table.sample_ids if name not in ids])
 
 
-def deep_enough(table: AmpliconTable, depth: int, from_model: bool = False) -> AmpliconTable:
+def deep_enough(table: AmpliconTable, depth: int) -> AmpliconTable:
     """Return the samples with at least `depth` reads; the others are logged.
 
-    Raises `InputError` if no sample has this depth; if the depth is `from_model`, no option lowers
-    it.
+    Raises `InputError` if no sample has this depth.
     """
     names = np.array(table.sample_ids, object)
     if len(too_deep := names[table.depths >= TOO_MANY_READS]):
@@ -185,8 +184,7 @@ def deep_enough(table: AmpliconTable, depth: int, from_model: bool = False) -> A
         raise InputError(f"{fault}; no sequencer gives this number; pass the counted reads")
     dropped = names[table.depths < depth]
     if len(dropped) == len(names):
-        remedy = "the model was trained at this depth; pass deeper samples"
-        remedy = remedy if from_model else "lower --rarefy-depth"
+        remedy = "lower --rarefy-depth; a trained model keeps its depth and needs deeper samples"
         deepest = f"no sample has {depth} reads (the deepest has {max(table.depths)})"
         raise InputError(f"{deepest}; {remedy}")
     if len(dropped):

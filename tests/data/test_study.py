@@ -87,18 +87,13 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
     assert load(files).dropped == {}
     message = refusal(load, files, rarefy_depth=32)
-    assert "no sample has 32 reads (the deepest has 31); lower --rarefy-depth" in message
-    message = refusal(load, files, rarefy_depth=32, more={"from_model": True})
-    assert message.endswith("31); the model was trained at this depth; pass deeper samples")
+    assert "no sample has 32 reads (the deepest has 31); lower --rarefy-depth; a trained" in message
 
 
 def test_long_sequences_are_refused_or_trimmed(files):
     message = refusal(load, files, max_bp=38)
     assert "longer than --max-bp 38" in message
     assert "--trim" in message
-    message = refusal(load, files, max_bp=35, more={"from_model": True})
-    assert message.endswith("pass --trim to cut them to 35")
-    assert "longer than the model's 35" in message
     trimmed = load({"table": files["table"]}, max_bp=36, trim=True)
     assert trimmed.table.sequences == tuple(START + end for end in ("ACGT", "CCGT", "GGGT"))
     assert load(files, max_bp=None).longest == 39, "unset, the longest is accepted"
