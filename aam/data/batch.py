@@ -118,43 +118,29 @@ class AnyBatch:
         """Return all tensors in one buffer, which one copy brings to a device."""
         tensors = self.tensors()
         size = sum(_round_up(value.nbytes, ALIGNMENT) for value in tensors.values())
-        tensor = next(iter(tensors.values()))
-        storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        storage.set_(tensor.untyped_storage())
-        if len(storage) == size and self._fills(storage):
-            return storage.pin_memory() if pinned else storage
         buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        for name, view in self._views(buffer).items():
+        for name, view in views_of(buffer, self.layout()).items():
             view.copy_(tensors[name])
         return buffer
-
-    def _fills(self, buffer: Tensor) -> bool:
-        """Whether the tensors lie in a buffer already, as `buffer` lays them out."""
-        views = self._views(buffer)
-        return all(
-            not value.nbytes or value.data_ptr() == views[name].data_ptr()
-            for name, value in self.tensors().items()
-        )
-
-    def on(self: BatchKind, buffer: UInt8[Tensor, " bytes"]) -> BatchKind:
-        """Return the batch with its tensors in `buffer`, which has the layout of `buffer`."""
-        return replace(self, **self._views(buffer))
 
     @stage("transfer")
     def to(self: BatchKind, device: torch.device) -> BatchKind:
         """Return the batch on `device`."""
         if device.type == "cpu":
             return self
-        buffer = self.buffer(pinned=device.type == "cuda")
-        return self.on(buffer.to(device, non_blocking=True))
+        buffer = self.buffer(pinned=device.type == "cuda").to(device, non_blocking=True)
+        return replace(self, **views_of(buffer, self.layout()))
 
     def layout(self) -> Layout:
         """Return type and shape of each tensor."""
         return {name: (value.dtype, tuple(value.shape)) for name, value in self.tensors().items()}
 
-    def _views(self, buffer: Tensor) -> dict[str, Any]:
-        """Return the tensors as views of a buffer."""
-        return views_of(buffer, self.layout())
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes as one array of bytes, and what is no tensor."""
+        layout = self.layout()
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        rest = {name: value for name, value in values.items() if name not in layout}
+        return _from_bytes, (type(self), self.buffer().numpy(), layout, rest)
 
 
 def views_of(buffer: Tensor, layout: Layout) -> dict[str, Any]:
@@ -169,37 +155,11 @@ def views_of(buffer: Tensor, layout: Layout) -> dict[str, Any]:
     return views
 
 
-class BatchBytes(NamedTuple):
-    """A batch on its way between processes: one array of bytes, and what is no tensor.
-
-    Attributes
-    ----------
-    content : uint8 [bytes]
-    layout : dict
-        Type and shape of each tensor, in the order of the buffer.
-    kind : type
-        `Batch` or `PaddedBatch`.
-    rest : dict
-        Its other fields.
-    """
-
-    content: Tokens
-    layout: Layout
-    kind: type[AnyBatch]
-    rest: dict[str, Any]
-
-    @classmethod
-    def of(cls, batch: AnyBatch) -> BatchBytes:
-        """Pack a batch."""
-        layout = batch.layout()
-        values = {item.name: getattr(batch, item.name) for item in fields(batch)}
-        rest = {name: value for name, value in values.items() if name not in layout}
-        return cls(batch.buffer().numpy(), layout, type(batch), rest)
-
-    def batch(self) -> Any:
-        """Return the batch, whose tensors share one buffer."""
-        tensors = views_of(torch.from_numpy(self.content), self.layout)
-        return self.kind(**tensors, **self.rest)
+def _from_bytes(
+    kind: type[AnyBatch], content: Tokens, layout: Layout, rest: dict[str, Any]
+) -> AnyBatch:
+    """Return a batch whose tensors share one buffer."""
+    return kind(**views_of(torch.from_numpy(content), layout), **rest)
 
 
 @dataclass(frozen=True)

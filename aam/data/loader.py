@@ -20,15 +20,7 @@ import torch
 from scipy import sparse
 from torch.utils.data import DataLoader
 
-from aam.data.batch import (
-    FITTED_BATCHES,
-    AnyBatch,
-    Batch,
-    BatchBytes,
-    Capacities,
-    Ranks,
-    fit_capacities,
-)
+from aam.data.batch import FITTED_BATCHES, Batch, Capacities, Ranks, fit_capacities
 from aam.data.rarefaction import RarefiedRow, matrix_of, rarefied_rows
 from aam.data.study import Study
 from aam.data.tokens import asv_keys
@@ -333,16 +325,6 @@ def _stop_workers(pools: list[Workers]) -> None:
     pools.clear()
 
 
-def _as_bytes(made: Any) -> Any:
-    """Return what a worker sends to the main process."""
-    return BatchBytes.of(made) if isinstance(made, AnyBatch) else made
-
-
-def _from_bytes(sent: Any) -> Any:
-    """Return what a worker made."""
-    return sent.batch() if isinstance(sent, BatchBytes) else sent
-
-
 class _Items:
     """A data set whose items are their own keys: what a worker shall do travels to it."""
 
@@ -479,10 +461,6 @@ class Loader:
         batch = self.draw(rows, epoch)
         return batch if finish is None else finish(batch, number)
 
-    def _make_in_worker(self, finish: Finish | None, item: BatchItem) -> Any:
-        """Make a batch in a worker."""
-        return _as_bytes(self._make(finish, item))
-
     def _results(self, items: list[BatchItem], finish: Finish | None) -> Iterator[Any]:
         """Yield what `_make` returns for each item, in order, in `workers` where there are any."""
         if not self.workers:
@@ -493,7 +471,7 @@ class Loader:
                 # torch warns when there are more workers than cores; the user asked for them.
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
                 batches = _start_iterator(self._workers(items, finish))
-            yield from map(_from_bytes, batches)
+            yield from batches
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
@@ -510,7 +488,7 @@ class Loader:
                 sampler=waiting,
                 batch_size=None,
                 # The workers must not keep this loader; they end with it, at the latest at exit.
-                collate_fn=partial(replace(self)._make_in_worker, finish),
+                collate_fn=partial(replace(self)._make, finish),
                 num_workers=self.workers,
                 # Without a generator of its own it would advance the one that dropout uses.
                 generator=torch.Generator(),

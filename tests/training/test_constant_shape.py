@@ -98,14 +98,6 @@ def test_a_batch_that_overflows_is_laid_out_exactly(steps):
     assert steps.task.shape(Prepared(padded)) is None
 
 
-def test_a_batch_travels_in_one_buffer(steps):
-    padded = next(iter(steps.task.batches(1, 0)))
-    arrived = padded.on(padded.buffer())
-    for name, value in padded.tensors().items():
-        assert torch.equal(arrived.tensors()[name].nan_to_num(-1), value.nan_to_num(-1)), name
-    assert arrived.shape() == padded.shape()
-
-
 def test_batches_of_one_shape_are_one_sequence_of_operations_without_waits(steps, monkeypatch):
     monkeypatch.setattr(attention, "SHORT", {})
     monkeypatch.setattr("aam.model.aam.CACHED_PATCHES", 10**9)
