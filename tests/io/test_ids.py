@@ -58,33 +58,20 @@ def test_ids_of_both_sides_and_ambiguous_ones_explain_nothing():
     assert difference(["S1.2"], ["S1", "S1.2"]) == ""
 
 
-CHANGED = {
-    "S1": ("s1", "case"),
-    "S 1": ("S1", "- . _ and blanks"),
-    "S-1": ("S.1", "- . _ and blanks"),
-    "1a": ("X1a", "a leading X"),
-    "007": ("7", "zeros before numbers"),
-}
-
-
-@pytest.mark.parametrize(("wanted", "changed"), CHANGED.items())
-def test_every_input_says_why_its_ids_do_not_match(tmp_path, wanted, changed):
+def test_every_input_says_why_its_ids_do_not_match(tmp_path):
     """Metadata, trees, taxonomies, sequences, matrices and splits showed both sides alone."""
-    found, reason = changed
-    ids = tuple(f"s{row}" for row in range(2))
-    metadata = typed_metadata([found], {"x": ("1",)}, {})
-    (tmp_path / "f.fasta").write_text(f">{found}\nACGT\n")
-    (tmp_path / "t.tsv").write_text(f"#OTU ID\t{ids[0]}\n{wanted}\t3\n")
-    tree = Phylogeny(*(np.array([1]),) * 4, (found,))
+    metadata = typed_metadata(["s1"], {"x": ("1",)}, {})
+    (tmp_path / "f.fasta").write_text(">s1\nACGT\n")
+    (tmp_path / "t.tsv").write_text("#OTU ID\ts0\nS1\t3\n")
+    tree = Phylogeny(*(np.array([1]),) * 4, ("s1",))
     messages = [
-        refusal(align, metadata, [wanted, "other"], ["x"]),
-        refusal(match_tips, tree, [wanted]),
-        refusal(Taxonomy({found: ("k",)}, tmp_path).of, [wanted], ["ACGT"]),
-        refusal(DistanceMatrix((found,), np.zeros((1, 1))).select, [wanted]),
-        refusal(restricted, Split((found,), ("train",), ("",)), [wanted]),
-        refusal(aligned, pd.Series([1], [found]), [wanted], "y"),
+        refusal(align, metadata, ["S1", "other"], ["x"]),
+        refusal(match_tips, tree, ["S1"]),
+        refusal(Taxonomy({"s1": ("k",)}, tmp_path).of, ["S1"], ["ACGT"]),
+        refusal(DistanceMatrix(("s1",), np.zeros((1, 1))).select, ["S1"]),
+        refusal(restricted, Split(("s1",), ("train",), ("",)), ["S1"]),
+        refusal(aligned, pd.Series([1], ["s1"]), ["S1"], "y"),
+        refusal(read_table, tmp_path / "t.tsv", tmp_path / "f.fasta"),
     ]
-    if not found.startswith("S."):
-        messages.append(refusal(read_table, tmp_path / "t.tsv", tmp_path / "f.fasta"))
     for message in messages:
-        assert f"1 of 1 match when you ignore {reason}" in message.replace("1 of 2", "1 of 1")
+        assert "1 of 1 match when you ignore case" in message.replace("1 of 2", "1 of 1")
