@@ -109,13 +109,10 @@ class RegionProfile:
         """
         if self.has_sequences == bool(table.sequences) or not table.feature_ids:
             return
-        if self.has_sequences:
-            names = f"this table has names such as {table.feature_ids[0][:60]!r}"
-            remedy = "pass their --sequences"
-            raise InputError(f"the model knows ASVs by their sequence, and {names}; {remedy}")
-        fault = "the model knows features by name, and this table has sequences"
-        remedy = "leave --sequences out, or pass a table with the names of training, or train on a "
-        raise InputError(f"{fault}; {remedy}table of sequences")
+        known = "sequence" if self.has_sequences else "name"
+        fault = f"the model knows features by {known}, and this table has features such as"
+        remedy = "pass --sequences where training knew sequences, and leave it out where not"
+        raise InputError(f"{fault} {table.names[0][:60]!r}; {remedy}")
 
     def _likelihood(self, starts: Tokens) -> Floats:
         """Mean log-likelihood per base of each row; 0 for a row without a known base."""

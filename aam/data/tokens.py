@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aam.device.rng import GOLDEN, splitmix64
 from aam.errors import InputError
+from aam.io.sequences import first_not_dna
 from aam.typing import Tokens
 
 N_TOKENS = 7
@@ -40,11 +41,9 @@ def encode(sequences: Sequence[str]) -> Tokens:
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     flat = CODE[np.frombuffer("".join(sequences).encode("ascii", "replace"), dtype=np.uint8)]
     if not flat.all():
-        place = int(np.argmin(flat))
-        row = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        letter = sequences[row][place - int(lengths[:row].sum())]
-        where = f"sequence {row + 1} ({sequences[row][:20]}...)"
-        raise InputError(f"{where} holds {letter!r}, expected nucleotides")
+        other = next(sequence for sequence in sequences if first_not_dna(sequence))
+        fault = f"sequence {other[:20]}... holds {first_not_dna(other)!r}"
+        raise InputError(f"{fault}, expected nucleotides")
     tokens = np.zeros((len(sequences), int(lengths.max(initial=0))), dtype=np.uint8)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = flat
     return tokens

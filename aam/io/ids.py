@@ -31,7 +31,8 @@ CHANGES: dict[str, Callable[[str], str]] = {
 # Where a suffix begins or a prefix ends.
 BOUNDARY = re.compile(r"[._\-;:|/ ]")
 
-DECIMAL = re.compile(r"\d+\.\d+")
+# How repeated ids become unique.
+KEEP_ONE = "keep one; ids that were numbers (2.10 became 2.1) need to be saved as text"
 
 # Ids that are looked at: enough to tell the reason.
 MOST_WANTED, MOST_PRESENT = 1_000, 100_000
@@ -42,13 +43,6 @@ Pairs = dict[str, str]
 def repeated(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once; empty ones are no names."""
     return [name for name, times in Counter(names).items() if times > 1 and name]
-
-
-def unique_remedy(duplicates: Iterable[str]) -> str:
-    """Say how repeated ids become unique: numbers were perhaps different ones as text."""
-    if any(DECIMAL.fullmatch(name) for name in duplicates):
-        return "if 2.10 became 2.1, read and save ids as text (pandas: dtype=str); else keep one"
-    return "keep one"
 
 
 def md5(sequence: str) -> str:

@@ -108,22 +108,20 @@ def _read_text(path: Path) -> DistanceMatrix:
     """
     text = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"})
     table = read_table_text(text, path, "an empty cell and then the sample ids")
-    ids, values, faults, in_order = table.header[1:], list[Floats](), table.faults, True
-    expected = itertools.chain(ids, itertools.repeat("no further line"))
-    for (line, (name, *cells)), sample in zip(table.rows(least=1), expected, strict=False):
-        # Below a row that is absent or exchanged, every row is another one too.
-        if in_order and name.strip() != sample:
-            order = "another sample than in the header; write rows and columns in the same order"
-            faults.add(order, line, f"{name!r}, expected {sample!r}")
-            in_order = False
+    ids, rows, values, faults = table.header[1:], list[str](), list[Floats](), table.faults
+    for line, (name, *cells) in table.rows(least=1):
+        rows.append(name.strip())
         try:
             # NumPy reads 1_0 as 10.
             values.append(np.array([cell.replace("_", "?") for cell in cells], np.float64))
         except ValueError:
             other = next(cell for cell in cells if not NUMBER.fullmatch(cell.strip()))
             faults.add(f"expected {len(ids)} distances; is the file cut off?", line, repr(other))
-    if not faults.messages and len(values) < len(ids):
-        faults.add(f"ends after {len(values)} rows, expected {len(ids)}; is it cut off?")
+    pairs = itertools.zip_longest(rows, ids, fillvalue="no row")
+    others = [f"{row!r}, expected {sample!r}" for row, sample in pairs if row != sample]
+    if others and not faults.messages:
+        order = "write rows and columns in the same order; is the file cut off?"
+        faults.add(f"the first row of another sample than in the header is {others[0]}; {order}")
     faults.raise_if_any()
     return _checked(ids, np.array(values), path)
 

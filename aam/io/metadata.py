@@ -19,7 +19,7 @@ import pandas as pd
 
 from aam.config import Missing
 from aam.errors import InputError, problem, refuse, short, shown
-from aam.io.ids import difference, repeated, unique_remedy
+from aam.io.ids import KEEP_ONE, difference, repeated
 from aam.io.missing import is_missing, is_no_class
 from aam.io.text import (
     DIRECTIVE,
@@ -267,7 +267,7 @@ def make_metadata(
     faults_of_rows = Faults(source) if faults_of_rows is None else faults_of_rows
     if duplicates := repeated(ids):
         rows = f"{len(duplicates)} sample ids stand on several rows"
-        faults_of_rows.add(f"{rows}: {shown(duplicates)}; {unique_remedy(duplicates)}")
+        faults_of_rows.add(f"{rows}: {shown(duplicates)}; {KEEP_ONE}")
     faults_of_rows.raise_if_any()
     faults, named = _faults_of_names(names, columns), frozenset(map(str.lower, missing_values))
     for fault in itertools.chain(*faults.values()):

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, csr_matrix
 import aam
 from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.files.atomic import atomic_file
-from aam.io.ids import repeated, unique_remedy
+from aam.io.ids import KEEP_ONE, repeated
 from aam.io.packed import dataset, open_hdf5
 from aam.io.text import MOST_LINES, Faults, folded, unix
 from aam.typing import Integers, Ints
@@ -185,8 +185,9 @@ def checked_table(
             f"{kind} ids hold characters that cannot be printed: {shown(unprintable)}": (
                 unprintable != []
             ),
-            f"{len(duplicates)} {kind} ids occur more than once: {shown(duplicates)}; "
-            f"{unique_remedy(duplicates)}": duplicates != [],
+            f"{len(duplicates)} {kind} ids occur more than once: {shown(duplicates)}; {KEEP_ONE}": (
+                duplicates != []
+            ),
         }
     refuse(where, rules | {fault: fault != ""})
     counts = csr_array((reads, values.indices, values.indptr), shape=values.shape)

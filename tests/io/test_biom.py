@@ -71,9 +71,6 @@ HUGE, HUGE_IDS = ({"shape": (10**9,), "dtype": dtype, "chunks": (1000,)} for dty
     ("change", "expected"),
     [
         (assigned(DATA, 1, 0.5), "0.5 at sample 's10', feature 'ACGAACGA"),
-        (assigned(DATA, 3, -1), "-1 at sample '007', feature 'GGTAGGTA"),
-        (assigned(DATA, 0, np.nan), "nan at sample 's10', feature 'ACGTACGT"),
-        (assigned(DATA, 0, 2.0**32), "4.29497e+09 at sample"),
         (assigned(INDICES, 1, 5), "sample/matrix is damaged"),
         (assigned(INDICES, 1, -1), "sample/matrix is damaged"),
         (assigned(INDICES, 1, 1), "has two counts"),
@@ -92,7 +89,6 @@ HUGE, HUGE_IDS = ({"shape": (10**9,), "dtype": dtype, "chunks": (1000,)} for dty
         (replaced(IDS, data=[1, 2, 3]), "sample/ids is"),
         (replaced(IDS, data=[b"a", b"\xe9", b"c"]), "not a readable HDF5 file ('utf-8' codec"),
         (replaced(IDS, data=[b"a", b"", b"c"]), "1 sample ids are empty, the first is sample 2"),
-        (replaced(IDS, data=[b"a", b"a", b"c"]), "1 sample ids occur more than once: 'a'"),
         (replaced(IDS, data=[b"a", b"c"]), "attribute 'shape' is [5, 3], expected [5, 2]"),
         (deleted("sample"), "no dataset 'sample/ids', 'sample/matrix/data', 'sample/matrix/indi"),
         (deleted(DATA), "no dataset 'sample/matrix/data', expected a BIOM 2.1 table; make one of"),

@@ -128,6 +128,7 @@ def changed(*changes: tuple[int, int, float]) -> np.ndarray:
 
 
 NEGATIVE, AWAY = "1 distances are negative", "'é,x' is 1 away from itself"
+OTHER_SIZE = "sample ids; expected floating-point numbers"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,9 @@ NEGATIVE, AWAY = "1 distances are negative", "'é,x' is 1 away from itself"
         (changed((0, 1, -1), (3, 3, 1)), [NEGATIVE, "transpose", AWAY], IDS),
         (VALUES, ["more than once: 'a'"], ("a", "b", "a", "c")),
         (VALUES, ["a sample id is empty"], ("a", "b", "", "c")),
+        (VALUES, [OTHER_SIZE], IDS[:3]),
+        (VALUES[:, :3], [OTHER_SIZE], IDS),
+        (VALUES.astype(int), ["of kind 'f'"], IDS),
     ],
 )
 def test_values_that_are_no_distances(tmp_path, values, messages, ids):
@@ -180,12 +184,12 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
         ("x\n", "line 1 is 'x', expected an empty cell"),
         (
             PLAIN.replace("\ts1\ts2", "\ts2\ts1"),
-            "line 2 ('s1', expected 's2'): another sample than in the header",
+            "another sample than in the header is 's1', expected 's2'; write rows",
         ),
         (PLAIN.replace("s2\t1\t0", "s2\t1"), "line 3 (''): expected 2 distances"),
         (PLAIN.replace("s1\t0\t1", "s1\t\t1"), "line 2 (''): expected 2 distances"),
-        (PLAIN + "s3\t1\t1\n", "line 4 ('s3', expected 'no further line'): another sample"),
-        (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
+        (PLAIN + "s3\t1\t1\n", "another sample than in the header is 's3', expected 'no row'"),
+        (PLAIN.replace("s2\t1\t0\n", ""), "is 'no row', expected 's2'"),
         (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "line 2 ('x'): expected 2 distances"),
         (PLAIN.replace("s1\t0\t1", "s1\t0\t0_1"), "line 2 ('0_1'): expected 2"),
         (PLAIN.replace("\t1", "\t1\t2"), "line 2 (4 cells), 3 (4 cells): expected 3 cells"),
@@ -198,31 +202,10 @@ def test_broken_tables(tmp_path, text, message):
     assert message in refusal(read_distances, tmp_path / "D.tsv")
 
 
-@pytest.mark.parametrize(
-    ("row", "faults"),
-    [
-        ("b\t1\n", ["line 3 (''), 4 ('z'): expected 3 distances"]),
-        ("", ["line 3 ('c', expected 'b'): another sample", "line 3 ('z'): expected 3"]),
-        ("x\t1\t0\t4\n", ["line 3 ('x', expected 'b'): another", "line 4 ('z'): expected 3"]),
-    ],
-)
-def test_a_bad_row_is_no_fault_of_the_rows_below(tmp_path, row, faults):
-    """Faults of their own are still named with it."""
-    text = "\ta\tb\tc\na\t0\t1\t2\n" + row + "c\t2\tz\t0\n"
-    (tmp_path / "D.tsv").write_text(text)
-    messages = refusal(read_distances, tmp_path / "D.tsv").splitlines()
-    assert len(messages) == len(faults)
-    for message, fault in zip(messages, faults, strict=True):
-        assert fault in message
-
-
-@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
-def test_delimiters_and_quotes(tmp_path, delimiter):
-    text = '\t"s1"\t"s2"\n"s1"\t0\t1\n"s2"\t1\t0\n'.replace("\t", delimiter)
-    (tmp_path / "D.csv").write_text(text)
-    matrix = read_distances(tmp_path / "D.csv")
-    assert matrix.ids == ("s1", "s2")
-    assert matrix.values.tolist() == [[0, 1], [1, 0]]
+def test_a_bad_row_is_no_fault_of_the_rows_below(tmp_path):
+    (tmp_path / "D.tsv").write_text("\ta\tb\tc\na\t0\t1\t2\nb\t1\nc\t2\tz\t0\n")
+    message = refusal(read_distances, tmp_path / "D.tsv")
+    assert message.endswith("line 3 (''), 4 ('z'): expected 3 distances; is the file cut off?")
 
 
 def test_data_of_another_file_is_not_followed(tmp_path):
@@ -238,22 +221,6 @@ def test_data_of_another_file_is_not_followed(tmp_path):
             else:
                 file["matrix"] = link
         assert "matrix lies in another file; copy it into this one" in refusal(read_distances, path)
-
-
-NO_SAMPLES_OF_IDS = "sample ids; expected floating-point numbers"
-
-
-@pytest.mark.parametrize(
-    ("ids", "values", "message"),
-    [
-        (IDS[:3], VALUES, NO_SAMPLES_OF_IDS),
-        (IDS, VALUES[:, :3], NO_SAMPLES_OF_IDS),
-        (IDS, VALUES.astype(int), "of kind 'f'"),
-    ],
-)
-def test_hdf5_files_of_other_shapes_and_types(tmp_path, ids, values, message):
-    write_h5(tmp_path / "D.h5", ids, values)
-    assert message in refusal(read_distances, tmp_path / "D.h5")
 
 
 def test_broken_hdf5_files(tmp_path):
