@@ -111,19 +111,12 @@ def log_largest_features(table: AmpliconTable) -> None:
     log.info("the largest of %d features, by reads: %s", table.shape[1], shares_in_words(table))
 
 
-def refuse_metadata_inside(table: AmpliconTable, metadata: Metadata, named: Ids) -> None:
-    """Raise `InputError` for features with the name of a column that an option names; warn of
-    features with the name of another column.
-    """
+def refuse_metadata_inside(table: AmpliconTable, named: Ids) -> None:
+    """Raise `InputError` for features with the name of a column that an option names."""
     feature_of = {} if table.sequences else {folded(name): name for name in table.feature_ids}
-    names = {column: feature_of.get(folded(column)) for column in metadata.columns}
-    inside = {column: name for column, name in names.items() if name and folded(name)}
     rules = {
         f"feature {short(name)!r} has the name of the metadata column {column!r}; remove it": True
-        for column, name in inside.items()
-        if column in named
+        for column in named
+        if folded(column) and (name := feature_of.get(folded(column)))
     }
     refuse("table", rules)
-    if others := [name for column, name in inside.items() if column not in named]:
-        text = "warning: features have the names of metadata columns: %s; remove what is no taxon"
-        log.warning(text, shown(others))

@@ -404,7 +404,7 @@ def _check_features(study: Study) -> None:
     config = study.config
     options = filter(None, (config.batch_column, config.group_column, config.study_column))
     named = [*study.columns.names, *options]
-    checks.refuse_metadata_inside(study.table, not_none(study.metadata), named)
+    checks.refuse_metadata_inside(study.table, named)
 
 
 def _with_metadata(study: Study, metadata: Metadata | None) -> Study:

@@ -71,14 +71,11 @@ MONTHS = np.random.default_rng(7).random(40).round(3) * 12
 
 
 @pytest.mark.parametrize("name", ["month", "Month", "MONTH ", "mo_nth"])
-def test_a_feature_called_as_a_column_that_an_option_names_is_refused(caplog, name):
-    metadata = metadata_of(month=MONTHS.tolist(), subject=[*range(40)])
+def test_a_feature_called_as_a_column_that_an_option_names_is_refused(name):
     table = make_table(csr_array(COUNTS.astype(np.uint32)), IDS, [*LETTERS[1:], name])
     fault = f"table: feature {name!r} has the name of the metadata column 'month'; remove it"
-    refused = (checks.refuse_metadata_inside, table, metadata)
-    assert refusal(*refused, ["subject", "month"]) == fault
-    checks.refuse_metadata_inside(table, metadata, ["subject"])
-    assert f"features have the names of metadata columns: {name!r}; remove" in caplog.text
+    assert refusal(checks.refuse_metadata_inside, table, ["subject", "month"]) == fault
+    checks.refuse_metadata_inside(table, ["subject"])
 
 
 def test_the_largest_features_are_named_with_their_share():
