@@ -360,34 +360,28 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
 def _split_by_column(
     samples: _Samples, folds: dict[str, str], data: DataConfig, empty: set[str], reasons: str
 ) -> Split:
-    """Make the split by ``--split-column``: its values are subsets in upper or lower case, or folds
-    of which ``--test-fold`` is tested.
+    """Make the split by ``--split-column``: its values are subsets, or with ``--test-fold`` folds
+    of which that is tested.
 
     All samples with the values `empty` were dropped, perhaps for `reasons`.
     """
-    names, fold, size = sorted(set(folds.values())), data.test_fold, data.validation_size
-    subset_of = {
-        name: part for name in (*names, *empty) for part in SUBSETS if name.lower() == part
-    }
-    subsets = {subset_of.get(name) for name in names}
-    are_subsets = len(subset_of) == len(names) + len(empty)
-    if lost := [name for name in sorted(empty) if name == fold or (fold is None and are_subsets)]:
-        option = f"--split-column {data.split_column}" if fold is None else "--test-fold"
-        fault = f"no sample of {option} {shown(lost)} is left{reasons}"
+    names, fold, size = {*folds.values()}, data.test_fold, data.validation_size
+    expected = f"the subsets {shown(SUBSETS)}, or --test-fold with one of them"
+    if fold is not None:
+        expected, empty = f"--test-fold {fold!r} among them", empty & {fold}
+    if empty:
+        fault = f"no sample of {data.split_column!r} {shown(sorted(empty))} is left{reasons}"
         remedy = "name another fold or column, or merge classes"
         raise InputError(problem("split", fault, remedy=remedy))
-    is_valid = are_subsets and {"train"} < subsets if fold is None else fold in names
-    if not is_valid:
-        expected = f"--test-fold {fold!r} among them"
-        if fold is None:
-            expected = f"the subsets {shown(SUBSETS)}, or --test-fold with one of them"
-        raise InputError(problem("split", f"folds are {shown(names, 20)}", expected))
-    if fold is not None and not (subsets == set(SUBSETS) and subset_of.get(fold) == "test"):
+    if fold not in names if fold is not None else not {"train"} < names <= {*SUBSETS}:
+        raise InputError(problem("split", f"folds are {shown(sorted(names), 20)}", expected))
+    if fold is not None:
         return samples.split_of_fold(fold, folds, size)
-    if "validation" not in subsets:
-        test = {group for group, name in folds.items() if subset_of[name] == "test"}
-        return samples.split(test, {}, size)
-    parts = tuple(subset_of[folds[group]] for group in samples.groups)
+    if "validation" not in names:
+        return samples.split({x for x, name in folds.items() if name == "test"}, {}, size)
+    parts = tuple(
+        subset for group in samples.groups for subset in SUBSETS if subset == folds[group]
+    )
     return Split(tuple(samples.ids), parts, ("",) * len(parts))
 
 

@@ -163,7 +163,7 @@ def test_a_test_fold_of_a_class_that_no_other_fold_has_is_refused_by_name(groups
     metadata.loc[last, ["plate", "birth"]] = "p3", "breech"
     by_fold = {"split_column": "plate", "test_fold": "p3", "group_column": "host"}
     message = refusal(folds_of, metadata, **by_fold)
-    assert "no sample of --test-fold 'p3' is left after classes were left out" in message
+    assert "no sample of 'plate' 'p3' is left after classes were left out" in message
     assert "class 'breech' of 'birth'" in message
     assert reason in message
     (split,) = folds_of(metadata, **{**by_fold, "test_fold": "p1"}).splits
@@ -182,7 +182,7 @@ def test_a_subset_of_a_class_that_is_not_learned_is_refused_by_name(subset, tmp_
     metadata.loc[metadata["side"] == subset, "side"] = "train"
     metadata.loc[last, ["side", "birth"]] = subset, "breech"
     message = refusal(folds_of, metadata, split_column="side")
-    assert f"no sample of --split-column side {subset!r} is left after classes" in message
+    assert f"no sample of 'side' {subset!r} is left after classes" in message
     assert "class 'breech' of 'birth' has fewer than 2 training samples ('s032'" in message
     rows = [f"{name}\t{side}\t\n" for name, side in metadata["side"].items()]
     (tmp_path / "split.tsv").write_text("sample-id\tside\tfold\n" + "".join(rows))
