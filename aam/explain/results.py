@@ -285,7 +285,7 @@ def opening(explanation: Explanation) -> str:
     found = _stands_out(explanation.features, "ASVs", f" in {known}")
     if taxa is not None and taxa["q"].notna().any():
         rank = taxa["rank"].iloc[0]
-        found += f" {_stands_out(taxa, f'taxa ({rank}, sums over ASVs)')}"
+        found += f" {_stands_out(taxa, f'taxa ({rank}), sums over ASVs,')}"
     few = ", which are few, so this is rough" if explanation.groups < FEW_GROUPS else ""
     over = f"at most {FALSE_DISCOVERIES:g}, over {explanation.groups} {units}{few}"
     return f"{start} {found} The share of false discoveries is {over}."

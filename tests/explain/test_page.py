@@ -164,7 +164,7 @@ def test_importances_that_are_not_tested_have_95_percent_intervals():
 def test_taxa_that_stand_out_are_named_in_words():
     explanation = explained(lineages=(LONG, LONG, *LINEAGES[2:]))
     words = (
-        "1 of 1 tested taxa (family, sums over ASVs) stand out: Peptostreptococcaceae (family). "
+        "1 of 1 tested taxa (family), sums over ASVs, stand out: Peptostreptococcaceae (family). "
     )
     assert words in opening(explanation)
     assert words.strip() in explanation_html([explanation], [], 4)
