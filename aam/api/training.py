@@ -332,16 +332,13 @@ def _groups(data: DataConfig, metadata: Metadata, ids: Sequence[str]) -> int:
 
 def _learnable(config: FineTuneConfig, metadata: Metadata, ids: Sequence[str]) -> list[str]:
     """Samples with a number to predict, or a class of enough groups."""
-    columns, rest = config.targets.metadata_column, dict.fromkeys(ids)
+    columns, known = config.targets.metadata_column, metadata.at(ids)
     if not config.targets.classifier:
         columns = tuple(name for name in columns if metadata.kinds[name] != "numeric")
-    few = classes_of_few_groups(metadata.at(ids), columns, config.data.column_of_class_groups)
     if len(columns) < len(config.targets.metadata_column):
         return list(ids)
-    for name in columns:
-        pairs = zip(ids, metadata.values(name, ids), strict=True)
-        rest = {x: None for x, label in pairs if x in rest and label in few.get(name, ())}
-    return [name for name in ids if name not in rest]
+    few = classes_of_few_groups(known, columns, config.data.column_of_class_groups)
+    return [*known.without(few).text[[*columns]].dropna(how="all").index]
 
 
 def _learnable_splits(study: Study, data: DataConfig, seed: int) -> tuple[Study, tuple[Split, ...]]:

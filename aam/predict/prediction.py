@@ -94,7 +94,8 @@ def predict_samples(
         if predict_unlike:
             warn_of_unseen(unseen, study)
         else:
-            table = without_predictions(table, unseen)
+            values = [column for column in table.frame if column not in TEXT_COLUMNS]
+            table = _emptied(table, unseen, values)
             for name, reason in unseen.items():
                 others = [
                     part for part in reads[name].split("; ") if UNLIKE["unseen"][0] not in part
@@ -142,11 +143,6 @@ def warn_of_unseen(unseen: Collection[str], study: Study) -> None:
         f"reads in ASVs that training lacks ({shown(unseen, 3)}); their predictions say little"
     )
     warnings.warn(text, UnlikeTrainingWarning, stacklevel=3)
-
-
-def without_predictions(table: PredictionTable, names: Collection[str]) -> PredictionTable:
-    """The table with empty values, probabilities and intervals of some samples."""
-    return _emptied(table, names, [column for column in table.frame if column not in TEXT_COLUMNS])
 
 
 def without_limits(table: PredictionTable, unlike: Collection[str]) -> PredictionTable:
