@@ -33,15 +33,8 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
                 "reads: 4); pass raw counts, not normalised, scaled or logarithmic ones, and 0 for mi",
             ],
         ),
-        (
-            TSV.format("0.5"),
-            ["0.5 at sample 's2', feature 'GG', expected whole", "logarithmic ones"],
-        ),
-        (TSV.format("-1"), ["-1 at sample 's2', feature 'GG', expected whole"]),
-        (
-            TSV.format("nan"),
-            ["line 4 (sample 's2' has 'nan'): expected a count, 0 where there are"],
-        ),
+        (TSV.format("0.5"), ["0.5 at sample 's2', feature 'GG', expected whole"]),
+        (TSV.format("nan"), ["line 4 (sample 's2' has 'nan'): expected a count, 0 where"]),
         (TSV.format("4294967296"), ["feature 'GG', expected whole"]),
         (
             TSV.format("x") + "TT\t\t1\n",
@@ -53,8 +46,8 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format('"1'), ["""line 4 (sample 's2' has '"1'): expected a count"""]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (
-            TSV.format("1").replace("s2", "2.1").replace("s1", "2.1"),
-            ["'2.1'; keep one; ids that were numbers (2.10 became 2.1) need to be saved as text"],
+            TSV.format("1").replace("s2", "s1"),
+            ["once: 's1'; keep one; ids that were numbers (2.10"],
         ),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
         (TSV.format("1").replace("s2", " "), ["1 sample ids are empty, the first is sample 2"]),
