@@ -25,12 +25,8 @@ UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # The semantic type in metadata.yaml, without quotes and properties.
 TYPE = re.compile(r"""^type: ['"]?(.+?)['"]?( % .*)?$""", re.MULTILINE)
 AS_TEXT = "save it as tab-separated text in UTF-8 (.tsv)"
-EXCEL = f"; if it is an Excel workbook, {AS_TEXT}"
 # Files at fixed places in workbooks of Excel, LibreOffice and Numbers.
 WORKBOOK = {"[Content_Types].xml", "content.xml", "Index/Document.iwa"}
-MACOS = (
-    "; macOS unpacked and packed it again: take the original file, or run `zip -d FILE '__MACOSX*'`"
-)
 ZIP_MAGIC = b"PK\x03\x04"
 # NotImplementedError of zipfile is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
@@ -40,16 +36,6 @@ BAD_ZIP = (*BROKEN_ZIP, EOFError, OSError, ValueError, RuntimeError, OverflowErr
 HDF5_RATIO, HDF5_EXEMPT, MAX_ENTRIES = 1100, 1 << 20, 2**31 - 1
 # What h5py raises of damaged files.
 BAD_HDF5 = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
-
-
-def _top_folder(archive: zipfile.ZipFile, path: Path) -> str:
-    """Return the one folder at the top, named by a UUID; `InputError` for anything else."""
-    roots = sorted({name.split("/")[0] for name in archive.namelist()}) or [""]
-    folders = f"{len(roots)} folders at the top of the archive ({shown(roots)}), not one"
-    folders += MACOS if "__MACOSX" in roots else EXCEL
-    no_uuid = f"top folder {roots[0]!r} of the archive is not a UUID; not a QIIME 2 archive{EXCEL}"
-    refuse(path, {folders: len(roots) > 1, no_uuid: not UUID.fullmatch(roots[0])})
-    return roots[0]
 
 
 def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:
@@ -79,11 +65,16 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
     Raises `InputError`: not a QIIME 2 archive, another semantic type, or too large.
     """
     damaged = f"{path}: not a readable QIIME 2 archive"
-    with reworded(BAD_ZIP, damaged, EXCEL), zipfile.ZipFile(path) as archive:
+    hint = f"; if it is an Excel workbook, {AS_TEXT}"
+    with reworded(BAD_ZIP, damaged, hint), zipfile.ZipFile(path) as archive:
         if WORKBOOK & set(archive.namelist()):
             raise InputError(f"{path}: is a workbook of Excel or another office program; {AS_TEXT}")
-        root, entries = _top_folder(archive, path), archive.infolist()
-        files = {e.filename.removeprefix(f"{root}/"): e for e in entries if not e.is_dir()}
+        roots = sorted({name.split("/")[0] for name in archive.namelist()})
+        if len(roots) != 1 or not UUID.fullmatch(roots[0]):
+            fault, remedy = f"holds {shown(roots) or 'nothing'}", "take the file that QIIME 2 wrote"
+            raise InputError(problem(path, fault, "one folder, named by a UUID", remedy))
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        files = {entry.filename.removeprefix(f"{roots[0]}/"): entry for entry in entries}
         text = ""
         if "metadata.yaml" in files:
             text = _content(archive, files["metadata.yaml"], path).decode("utf-8")

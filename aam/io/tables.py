@@ -259,16 +259,13 @@ def read_tsv(text: str, where: str) -> AmpliconTable:
     header, faults = [cell.strip() for cell in first.split("\t")], Faults(where)
     names = header[1:-1] if folded(header[-1]) == "taxonomy" else header[1:]
     ids, columns, values, ends = list[str](), [], [], [0]
+    width = f"expected {len(header)} cells"
     for number, line in lines:
         cells = line.split("\t")
         if not line.strip():
             continue
         if len(cells) != len(header):
-            faults.add(
-                f"expected {len(header)} cells, as in the header; is the file cut off?",
-                number,
-                f"{len(cells)}",
-            )
+            faults.add(f"{width}, as in the header; is the file cut off?", number, str(len(cells)))
             continue
         row = np.array(cells[1 : len(names) + 1], object)
         counts = pd.to_numeric(row, errors="coerce").astype(np.float64)
