@@ -58,14 +58,9 @@ def list_shallow_samples(table: AmpliconTable) -> None:
     rows = np.flatnonzero(table.depths < SHALLOW * middle)
     if len(rows):
         listed = [f"{table.sample_ids[row]} ({table.depths[row]})" for row in rows.tolist()]
-        text = "%d of %d samples have less than a tenth of the median depth (%d reads): %s"
-        log.info(
-            text + "; --exclude FILE leaves samples out",
-            len(rows),
-            len(table),
-            middle,
-            shown(listed, MOST_SHALLOW),
-        )
+        text = "%d of %d samples have less than a tenth of the median depth (%d reads): %s; "
+        text += "--exclude FILE leaves samples out"
+        log.info(text, len(rows), len(table), middle, shown(listed, MOST_SHALLOW))
 
 
 def warn_of_reads(table: AmpliconTable) -> None:

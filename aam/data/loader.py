@@ -354,9 +354,7 @@ class Loader:
     pools: list[Workers] = field(default_factory=list, init=False)
 
     def __len__(self) -> int:
-        if len(self.study.parts) > 1:
-            return len(self.order(0))
-        return math.ceil(len(self.rows) / (self.batch_size * self.world.size))
+        return len(self.order(0))
 
     def _by_id(self, rows: Iterable[int]) -> Rows:
         """Return rows in the order of their sample ids."""
@@ -378,7 +376,7 @@ class Loader:
             return batches_by_study(studies, size, self.study.seed, epoch)
         (rows,) = studies.values()
         order = generator(self.study.seed, "order", epoch).permutation(len(rows))
-        return np.array_split(rows[order], len(self))
+        return np.array_split(rows[order], math.ceil(len(rows) / size))
 
     def capacities(self, masked: float) -> Capacities:
         """Return the capacities of the batches of a rank, from the rarefactions of the first
