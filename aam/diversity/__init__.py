@@ -1,3 +1,3 @@
 """Distances and diversities of samples: UniFrac and Faith PD of a batch and of whole tables,
-Bray-Curtis, Jaccard.
+Jaccard.
 """

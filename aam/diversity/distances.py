@@ -1,5 +1,5 @@
 """Distances between samples, and their Faith PD: of one batch, and of whole tables in tiles;
-Bray-Curtis and Jaccard without a tree.
+Jaccard without a tree.
 
 Legend for shapes: B or N samples, F features, T slots of features in all samples, E branches.
 """
@@ -129,25 +129,11 @@ def faith_pd(
     return result
 
 
-def bray_curtis(counts: sparse.csr_matrix) -> Floats:
-    """Return half the sum of the differences between shares (Bray and Curtis 1957), float64 [B, B].
-
-    Parameters
-    ----------
-    counts : CSR [B, F]
-        Reads; each sample has some. Of samples of one depth it is the distance of their counts too.
-    """
-    # Imported here: it takes 0.2 s, and few commands need it.
-    from scipy.spatial.distance import pdist, squareform
-
-    shares = counts[:, np.unique(counts.indices)].toarray() / np.asarray(counts.sum(axis=1))
-    return np.asarray(squareform(pdist(shares, "braycurtis")))
-
-
 def jaccard(values: sparse.csr_matrix) -> Floats:
     """Return the share of the columns of two samples that only one of them has (Jaccard 1912),
     float64 [B, B]; `values` is CSR [B, F], and what is above 0 is present.
     """
+    # Imported here: it takes 0.2 s, and few commands need it.
     from scipy.spatial.distance import pdist, squareform
 
     present = values[:, np.unique(values.indices)].toarray() > 0

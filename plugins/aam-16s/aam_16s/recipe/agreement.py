@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.spatial.distance import pdist, squareform
 
 import aam
 from aam.config import DataConfig
@@ -27,7 +28,7 @@ from aam.data.rarefaction import rarefied_table
 from aam.data.study import Study, make_study
 from aam.data.table import make_table, write_biom
 from aam.data.tokens import kmer_counts
-from aam.diversity.distances import bray_curtis, jaccard, unifrac_matrix
+from aam.diversity.distances import jaccard, unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import FINISHED
 from aam.evaluate.metrics import mantel, pearson, upper_triangle
@@ -46,6 +47,14 @@ def read_study(files: Sequence[str], depth: int) -> Study:
         missing_tips="drop", midpoint_root=tree.name.startswith("unrooted"),
     )  # fmt: skip
     return make_study(read_inputs(config), config, None, 0)
+
+
+def bray_curtis(counts: sparse.csr_matrix) -> Floats:
+    """Return half the sum of the differences between shares (Bray and Curtis 1957), float64 [N, N],
+    from the reads of samples that have some.
+    """
+    shares = counts[:, np.unique(counts.indices)].toarray() / np.asarray(counts.sum(axis=1))
+    return np.asarray(squareform(pdist(shares, "braycurtis")))
 
 
 def correlations(exact: Floats, compared: Sequence[Floats]) -> list[str]:
