@@ -14,11 +14,9 @@ from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
 from aam.model.aam import Aam
 from aam.options import RuntimeConfig
-from aam.predict import estimator
 from aam.predict.estimator import PASSES, CountsEstimator, Samples
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 from aam.predict.network import Network
-from aam.predict.out_of_fold import all_classes
 from aam.training.inference import EncodedAsvs
 from aam.typing import Array, Floats, Rows
 
@@ -209,67 +207,6 @@ def columns_of(study: Study, rows: Rows) -> list[Array]:
     """
     labels = study.labels
     return [*labels.target[rows].T.astype(np.float64), *labels.label[rows].T]
-
-
-# --- a blend of one target, for scikit-learn -----------------------------------------------------
-
-
-class TargetBlend(CountsEstimator):
-    """The equal mean of several estimators of one target on the same rarefactions.
-
-    Parameters
-    ----------
-    members : sequence of str
-        Names of members, such as "presence" and "forest".
-
-    Attributes
-    ----------
-    members_ : dict of str to CountsEstimator
-    """
-
-    members_: dict[str, CountsEstimator]
-
-    def __init__(
-        self,
-        depth: int = 1000,
-        passes: int = PASSES,
-        seed: int = 0,
-        members: Sequence[str] = DEFAULT_MEMBERS,
-    ) -> None:
-        super().__init__(depth, passes, seed)
-        self.members = members
-
-    def _fit(self, samples: Samples) -> None:
-        labels = samples.values, samples.groups, samples.studies, samples.weights
-        self.members_ = {}
-        for name in self.members:
-            classifier, regressor = MEMBERS[name].estimators
-            kind = classifier if isinstance(self, ClassifierMixin) else regressor
-            self.members_[name] = kind(self.depth, self.passes, self.seed).fit(samples, *labels)
-
-    def outputs(self, rarefied: Samples) -> Floats:
-        """The mean of the members, [n, 1] or [n, K]."""
-        members = self.members_.values()
-        scores = [member.outputs(rarefied) for member in members]
-        if self.n_classes:
-            # A class whose samples all have weight 0 is known to the blend and to no member.
-            pairs = zip(scores, members, strict=True)
-            scores = [all_classes(part, member.classes_, self.n_classes) for part, member in pairs]
-        return mean_of(scores)
-
-    def centred_on(self, X: Any) -> Any:
-        """The blend for a new study, given its samples without labels."""
-        samples = Samples.of(X)
-        members = {name: member.centred_on(samples) for name, member in self.members_.items()}
-        return self.changed(members_=members)
-
-
-class BlendClassifier(estimator.Classifier, TargetBlend):
-    """A blend that predicts classes; parameters of `TargetBlend`."""
-
-
-class BlendRegressor(estimator.Regressor, TargetBlend):
-    """A blend that predicts a number; parameters of `TargetBlend`."""
 
 
 def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:

@@ -23,7 +23,8 @@ from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.predictions import TargetPredictions
 from aam.options import not_none
 from aam.predict.baselines import TargetData
-from aam.predict.blend import DEFAULT_MEMBERS, BlendClassifier, BlendRegressor, TargetBlend
+from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, mean_of
+from aam.predict.estimator import CountsEstimator
 from aam.predict.out_of_fold import Fold
 from aam.typing import Array, Floats, Rows
 
@@ -151,12 +152,12 @@ def _drawn_task(task: TargetData, share: float, seed: int, draw: int) -> TargetD
     return replace(task, folds=folds)
 
 
-def _held_out(task: TargetData, blend: TargetBlend) -> TargetPredictions:
-    """Predictions of the test samples that have a truth."""
+def _held_out(task: TargetData, members: Sequence[CountsEstimator]) -> TargetPredictions:
+    """Predictions of the test samples that have a truth, the mean of the members."""
     samples, fold = not_none(task.samples), np.full(len(task.truth), -1)
     for number, part in enumerate(task.folds):
         fold[part.test] = number
-    predicted = task.out_of_fold(blend, samples)
+    predicted = mean_of([task.out_of_fold(member, samples) for member in members])
     return TargetPredictions(
         samples.sample_ids, task.truth, predicted, task.labels, fold, task.groups
     ).complete()
@@ -175,8 +176,8 @@ def learning_curve(
     every share.
     """
     samples = not_none(task.samples)
-    kind = BlendClassifier if task.labels else BlendRegressor
-    blend = kind(depth, CURVE_PASSES, seed, tuple(members))
+    kinds = [MEMBERS[name].estimators[0 if task.labels else 1] for name in members]
+    blend = [kind(depth, CURVE_PASSES, seed) for kind in kinds]
     for training in (True, False):
         samples.rarefactions(depth, seed, CURVE_PASSES, training=training)
     metric, points, errors = headline(task.labels), list[dict[str, float]](), list[Floats]()

@@ -20,7 +20,7 @@ from aam.device.rng import subsample
 from aam.errors import InputError
 from aam.evaluate.metrics import auroc
 from aam.predict import estimator, members
-from aam.predict.blend import BlendClassifier, BlendRegressor, PerTarget
+from aam.predict.blend import PerTarget
 from aam.predict.estimator import Samples, common_names, feature_values
 from aam.predict.members import (
     Forest,
@@ -40,10 +40,8 @@ SMALL = {"depth": 100, "passes": 2}
 KINDS = [
     (LinearRegressor, AGE),
     (TreesRegressor, AGE),
-    (BlendRegressor, AGE),
     (LinearClassifier, CASE),
     (TreesClassifier, CASE),
-    (BlendClassifier, CASE),
 ]
 
 
@@ -202,12 +200,7 @@ def test_they_learn_what_presence_tells_and_repeat_it(kind, y, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        LinearClassifier(**SMALL),
-        TreesClassifier(**SMALL, n_estimators=20),
-        BlendClassifier(**SMALL),
-    ],
+    "model", [LinearClassifier(**SMALL), TreesClassifier(**SMALL, n_estimators=20)]
 )
 @pytest.mark.parametrize("learned", [["low", "high"], ["mid", "high"], ["mid"]])
 def test_classes_of_weight_zero_are_predicted_with_little_probability(model, learned):
@@ -281,8 +274,8 @@ def test_tools_of_scikit_learn_work():
     for X in (SAMPLES, frame, SAMPLES.counts, aam.read_table(frame)):
         predicted = cross_val_predict(pipeline, X, AGE, cv=GroupKFold(3), groups=groups)
         assert np.corrcoef(predicted, AGE)[0, 1] > 0.8
-    grid = {"members": [("presence",), ("presence", "forest")], "depth": [50, 100]}
-    search = GridSearchCV(BlendClassifier(passes=1), grid, cv=2).fit(SAMPLES, CASE)
+    grid = {"features": ["presence", "shares"], "depth": [50, 100]}
+    search = GridSearchCV(LinearClassifier(passes=1), grid, cv=2).fit(SAMPLES, CASE)
     assert search.best_params_["depth"] in (50, 100)
     assert search.predict(SAMPLES).dtype == bool
 
@@ -294,15 +287,6 @@ def test_covariates_join(kind):
     covered = replace(SAMPLES, covariates=y[:, None].astype(float))
     fitted = kind(**SMALL).fit(covered[TRAIN], y[TRAIN])
     assert auroc(y[TEST] == 1, fitted.predict_proba(covered[TEST])[:, 1]) > 0.9
-
-
-def test_a_blend_is_the_mean_of_its_members():
-    blend = BlendRegressor(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN])
-    members = [
-        kind(**SMALL).fit(SAMPLES[TRAIN], AGE[TRAIN]).predict_draws(SAMPLES[TEST])
-        for kind in (LinearRegressor, TreesRegressor)
-    ]
-    np.testing.assert_allclose(blend.predict_draws(SAMPLES[TEST]), np.mean(members, axis=0))
 
 
 LINEAR = ((LinearRegressor, AGE), (LinearClassifier, CASE))
