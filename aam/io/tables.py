@@ -307,16 +307,11 @@ def read_hdf5(source: Path | bytes, where: str) -> AmpliconTable:
     """
     with open_hdf5(source, f"{where}: not a readable HDF5 file") as file:
         version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
-        names = ("sample/ids", "observation/ids", *(f"sample/matrix/{name}" for name in MATRIX))
-        missing = shown(name for name in names if name not in file)
-        remedy = "make one of another file with `biom convert --to-hdf5`"
-        rules = {
-            f"BIOM format-version is {version}, expected [2, 1]": version[:1] != [2],
-            f"no dataset {missing}, expected a BIOM 2.1 table; {remedy}": missing != "",
-        }
-        refuse(where, rules)
-        samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
-        parts = [dataset(file, f"sample/matrix/{x}", kind, where) for x, kind in MATRIX.items()]
+        if version[:1] != [2]:
+            raise InputError(f"{where}: BIOM format-version is {version}, expected [2, 1]")
+        place = f"{where}: expected BIOM 2.1, which `biom convert --to-hdf5` writes"
+        samples, features = _ids(file, "sample", place), _ids(file, "observation", place)
+        parts = [dataset(file, f"sample/matrix/{x}", kind, place) for x, kind in MATRIX.items()]
         data, indices, ends = (part[()] for part in parts)
         shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
         size = [len(features), len(samples)]
