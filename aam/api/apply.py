@@ -238,7 +238,7 @@ def embedded(
             )
             yield outputs.samples.astype(np.float32)
 
-    asv_vectors = (part.cpu().numpy() for part in asvs.vectors.split(SAMPLES_OF_PART))
+    asv_vectors = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
     return study, samples(), asv_vectors, placed
 
 

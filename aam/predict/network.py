@@ -24,7 +24,6 @@ from aam.options import RuntimeConfig, not_none
 from aam.predict.estimator import Matrix, Samples
 from aam.training.inference import (
     WITHOUT_TOKENS,
-    AsvVectors,
     EncodedAsvs,
     Encoder,
     FittedNetwork,
@@ -70,7 +69,7 @@ class Network(BaseEstimator):  # type: ignore[misc]
 
     fitted_: FittedNetwork
     runtime_: RuntimeConfig
-    asvs_: AsvVectors
+    asvs_: torch.Tensor
     is_centred = False
 
     def __init__(
@@ -288,4 +287,4 @@ class Network(BaseEstimator):  # type: ignore[misc]
                 batch_rows = [(columns[place], reads[place]) for place in places]
                 parts = [rows[places]], [batch_rows]
                 batch = collate(study, *parts, EVALUATION, WITHOUT_TOKENS).to(device)
-                yield places, batch, self.asvs_.select(batch)
+                yield places, batch, self.asvs_[not_none(batch.column)]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.config import FineTuneConfig
@@ -25,7 +25,7 @@ from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, HeadConfig, Outputs, Readout
 from aam.options import TrainingOptions
-from aam.training.inference import AsvVectors, Predicted, collect, encode_table, run_model
+from aam.training.inference import Predicted, collect, encode_table, run_model
 from aam.training.losses import class_weights, target_terms
 from aam.training.pretrain import AmpliconTask, encoder_heads
 from aam.typing import Array, Bools, Names, Rows
@@ -152,7 +152,7 @@ def fit_heads(
     study: Study,
     train_rows: Rows,
     train_groups: Names | None,
-    asvs: AsvVectors | None,
+    asvs: Tensor | None,
     device: torch.device,
     config: FineTuneConfig,
 ) -> None:
@@ -165,7 +165,8 @@ def fit_heads(
     places = subsample(len(train_rows), 0, MOST_LINEAR_SAMPLES)
     rows = train_rows[places]
     runtime, labels = config.runtime, study.labels
-    asvs = asvs or encode_table(network, study, device, runtime, rows)
+    if asvs is None:
+        asvs = encode_table(network, study, device, runtime, rows)
     draws = [
         run_model(network, study, rows, device, runtime, number, asvs)
         for number in range(LINEAR_RAREFACTIONS)

@@ -76,22 +76,11 @@ class FittedNetwork:
     best_epoch: int
 
 
-@dataclass(frozen=True, eq=False)
-class AsvVectors:
-    """Vectors ``[F, D]`` of every ASV of a table, on the device."""
-
-    vectors: Tensor
-
-    def select(self, batch: Batch | PaddedBatch) -> Tensor:
-        """Return the vectors of the batch's distinct ASVs, ``[U, D]``."""
-        return self.vectors[not_none(batch.column)]
-
-
 def encode_table(
     model: Aam, study: Study, device: torch.device, config: RuntimeConfig, rows: Rows | None = None
-) -> AsvVectors:
-    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that
-    padding is rare.
+) -> Tensor:
+    """Return the vectors ``[F, D]`` of all ASVs of the table on the device, encoded once each, in
+    order of length so that padding is rare.
 
     With `rows` only those of the ASVs of some samples are encoded, and the others are undefined.
     """
@@ -111,7 +100,7 @@ def encode_table(
             tokens = study.tokens[columns, :longest].to(device)
             _, encoded = model.encode_asvs(tokens, shortest < longest)
             vectors[columns.to(device)] = encoded.float()
-    return AsvVectors(vectors)
+    return vectors
 
 
 @dataclass(eq=False)
@@ -121,13 +110,13 @@ class EncodedAsvs:
     The folds of a run share them where their encoders are frozen.
     """
 
-    vectors: AsvVectors | None = None
+    vectors: Tensor | None = None
     table: AmpliconTable | None = None
     digest: str = ""
 
     def encode(
         self, model: Aam, study: Study, device: torch.device, config: RuntimeConfig
-    ) -> AsvVectors:
+    ) -> Tensor:
         """Vectors of `encode_table`, kept while weights and ASVs stay the same."""
         digest = hashlib.sha256(str(device).encode())
         for name, value in sorted(model.asv.state_dict().items()):
@@ -209,7 +198,7 @@ def run_model(
     device: torch.device,
     config: RuntimeConfig,
     rarefaction: int = EVALUATION,
-    asvs: AsvVectors | None = None,
+    asvs: Tensor | None = None,
     compared: bool = False,
 ) -> Predicted:
     """Predict the samples at `rows` from one rarefaction.
@@ -224,7 +213,7 @@ def run_model(
     config : RuntimeConfig
     rarefaction : int
         Number of the rarefaction; the fixed one of evaluation unless given.
-    asvs : AsvVectors, optional
+    asvs : float [F, D], optional
         Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed
         here.
     compared : bool
@@ -240,6 +229,6 @@ def run_model(
         for batch in loader.epoch(rarefaction):
             moved = batch.to(device)
             with stage("forward"):
-                outputs = model(moved, asvs=asvs.select(moved))
+                outputs = model(moved, asvs=asvs[not_none(moved.column)])
             parts.append(collect(outputs, moved, compared))
     return Predicted.concatenate(parts, [study.table.sample_ids[row] for row in rows])

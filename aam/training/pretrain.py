@@ -34,7 +34,7 @@ from aam.engine.trainer import Trainer, fit
 from aam.errors import InputError
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import not_none
-from aam.training.inference import AsvVectors, Encoder, FittedNetwork
+from aam.training.inference import Encoder, FittedNetwork
 from aam.training.losses import (
     MASKED_ASVS,
     ClassWeights,
@@ -108,7 +108,7 @@ class AmpliconTask(Task):
     config : NetworkOptions
     train, validation : Loader
     device : torch.device
-    asvs : AsvVectors, optional
+    asvs : float [F, D], optional
         Vectors of every ASV of the table, where the encoder is frozen.
     world : World
     """
@@ -122,7 +122,7 @@ class AmpliconTask(Task):
         train: Loader,
         validation: Loader,
         device: torch.device,
-        asvs: AsvVectors | None = None,
+        asvs: Tensor | None = None,
         world: World = SINGLE,
     ) -> None:
         self.model: Aam = model
@@ -223,7 +223,7 @@ class AmpliconTask(Task):
         if isinstance(batch, Batch):
             batch = self.layout(batch, number)
         moved = batch.to(self.device)
-        return Prepared(moved, None if self.asvs is None else self.asvs.select(moved))
+        return Prepared(moved, None if self.asvs is None else self.asvs[not_none(moved.column)])
 
     def outputs(self, network: nn.Module, prepared: Prepared) -> tuple[Outputs, PaddedBatch]:
         """Return the outputs of the network for a batch, and the batch with its distances."""

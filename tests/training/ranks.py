@@ -31,7 +31,6 @@ from aam.files.tensors import write_tensors
 from aam.model.aam import Aam, HeadConfig
 from aam.options import RunConfig
 from aam.training.finetune import SupervisedTask
-from aam.training.inference import AsvVectors
 from aam.training.pretrain import AmpliconTask
 from tests.data.labels import labelled
 from tests.data.studies import make_study, random_tree
@@ -124,7 +123,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     device, asvs = torch.device("cpu"), None
     if frozen:
         with torch.no_grad():
-            asvs = AsvVectors(model.encode_asvs(study.tokens, has_short_asvs=True)[1])
+            asvs = model.encode_asvs(study.tokens, has_short_asvs=True)[1]
         for part, parameter in model.named_parameters():
             parameter.requires_grad_(part.startswith(("target", "labels", "covariates")))
     task = kind(model, config, train_side, held_out, device, asvs, world=world)

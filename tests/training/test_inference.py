@@ -61,8 +61,8 @@ def test_the_table_is_encoded_in_any_chunks(study, model_of):
         expected = model(batch).asvs
     for size in (None, 1, 5, 24, 100):
         vectors = encode_table(model, study, CPU, RuntimeConfig(asv_chunk_size=size))
-        assert vectors.vectors.shape == (24, 16)
-        torch.testing.assert_close(vectors.select(batch), expected, rtol=1e-5, atol=1e-5)
+        assert vectors.shape == (24, 16)
+        torch.testing.assert_close(vectors[batch.column], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(
@@ -79,8 +79,8 @@ def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(
     some = encode_table(model, study, CPU, PLAIN, rows)
     columns = study.table.columns_of(rows)
     assert sum(encoded) == len(columns) < len(study.lengths)
-    expected = encode_table(model, study, CPU, PLAIN).vectors[columns]
-    torch.testing.assert_close(some.vectors[columns], expected, rtol=1e-5, atol=1e-5)
+    expected = encode_table(model, study, CPU, PLAIN)[columns]
+    torch.testing.assert_close(some[columns], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
@@ -92,7 +92,7 @@ def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
         next(copy.asv.parameters()).add_(1.0)
     again = encoded.encode(copy, study, CPU, PLAIN)
     assert again is not first
-    assert torch.equal(again.vectors, encode_table(copy, study, CPU, PLAIN).vectors)
+    assert torch.equal(again, encode_table(copy, study, CPU, PLAIN))
     # A fold has labels of its own, and the ASVs of all.
     assert encoded.encode(copy, dataclasses.replace(study), CPU, PLAIN) is again
     other = dataclasses.replace(study, table=dataclasses.replace(study.table))

@@ -389,7 +389,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
         predicted = run_model(model, study_read, rows, CPU, config.runtime)
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
-                prepared = Prepared(pad_batch(batch), None if asvs is None else asvs.select(batch))
+                prepared = Prepared(pad_batch(batch), None if asvs is None else asvs[batch.column])
                 outputs, _ = trainer.task.outputs(model.eval(), prepared)
                 order = [predicted.sample_ids.index(one) for one in batch.sample_ids]
                 np.testing.assert_allclose(predicted.target[order], outputs.target, atol=1e-5)
