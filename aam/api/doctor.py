@@ -48,9 +48,6 @@ STEPS, LOSS_TOLERANCE = 10, 1e-3
 # The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
 TESTED_TORCH = ("2.7.1", "2.13")
 
-# It fails on reductions of masks, which attention by math has; 3.2 and later do not (docs/rocm.md).
-FAULTY_TRITON = "3.1"
-
 DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
 NO_GPU = f"check the driver, {DEVICES} and torch's build"
 
@@ -78,11 +75,6 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
         tested = " to ".join(TESTED_TORCH)
         problem = f"PyTorch {release} is newer than the tested releases, {tested}"
         yield Finding("note", problem, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
-    triton = facts["torch"].get("triton")
-    if platform.vendor == "AMD" and triton and _release(triton) == _release(FAULTY_TRITON):
-        problem = f"Triton {triton} compiles no boolean reductions (int1, int8) for AMD GPUs"
-        mend = "take that of PyTorch: pip install pytorch-triton-rocm==3.3.1"
-        yield Finding("note", problem, mend)
     if report["first_tensor"]:
         problem = f"the first tensor on the GPU {report['first_tensor']}"
         yield Finding("wrong", problem, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)

@@ -80,23 +80,6 @@ def test_each_fault_of_a_machine_is_one_finding(apu, facts, measured, finding):
     assert re.match(finding, f"{found.level}: {found.what}; {found.mend}"), found
 
 
-@pytest.mark.parametrize(
-    ("vendor", "triton", "warns"),
-    [
-        *(("AMD", version, True) for version in ("3.1", "3.1.0", "3.1.0+cf34004b8a")),
-        *(
-            ("AMD", version, False)
-            for version in (None, "3.0.0", "3.2.0", "3.3.1", "3.10.0", "31.0")
-        ),
-        ("NVIDIA", "3.1.0", False),
-    ],
-)
-def test_triton_3_1_is_a_note_on_an_amd_gpu(apu, vendor, triton, warns):
-    facts = apu if vendor == "AMD" else {**machine("sm_90-torch2.11-cuda13.0"), "environment": {}}
-    found = findings({**facts, "torch": {**facts["torch"], "triton": triton}})
-    assert ["Triton" in finding.what for finding in found] == [True] * warns
-
-
 def test_the_newest_tested_torch_is_that_of_the_lock():
     lock = (Path(__file__).parents[2] / "containers" / "lock" / "cpu.txt").read_text()
     assert f"\ntorch=={TESTED_TORCH[1]}." in lock
@@ -110,7 +93,6 @@ FINDINGS = {
         "wrong attention mem_efficient, float32, masked: is off by 1.73 against float64",
         "mended PYTORCH_HIP_ALLOC_CONF: expandable_segments hangs on ROCm below 7",
         "mended HSA_OVERRIDE_GFX_VERSION",
-        "note Triton 3.1.0 compiles no boolean reductions (int1, int8) for AMD GPUs",
         "note compile-inductor does not work here",
     ],
     "gfx942-torch2.7-rocm6.3": ["mended CUDA_VISIBLE_DEVICES: composes with ROCR_VISIBLE_DEVICES"],
