@@ -85,7 +85,7 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
     for name, outcome in report["probe"].items():
         if not outcome["ok"]:
             problem = f"{name} does not work here: {outcome['reason']}"
-            yield Finding("note", problem, CHECKS[name].instead)
+            yield Finding("note", problem, CHECKS[name])
     if report["unseen"]:
         yield Finding("wrong", "a GPU is present or requested, and torch sees none", NO_GPU)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -44,34 +44,15 @@ STAGES = (*PREPARING, "ASV encoder", "sample encoder", "losses", "backward", "op
 
 
 @contextlib.contextmanager
-def encoder_stages(network: Aam) -> Iterator[None]:
-    """Mark the stages of both encoders while the context lasts, by hooks of torch.
-
-    The ASV encoder works from the call of the network to that of its sample encoder.
-    """
-    opened = contextlib.ExitStack()
-
-    def end(*_: Any) -> None:
-        opened.close()
-
-    def begin(name: str, *_: Any) -> None:
-        end()
-        opened.enter_context(stage(name))
-
-    with contextlib.ExitStack() as hooks:
-        sample = network.sample
-        stages = {
-            network: "ASV encoder",
-            sample: "sample encoder",
-            sample.contents: "sample encoder",
-        }
-        for module, name in stages.items():
-            hooks.callback(module.register_forward_pre_hook(partial(begin, name)).remove)
-            hooks.callback(module.register_forward_hook(end).remove)
-        try:
-            yield
-        finally:
-            end()
+def encoder_stages() -> Iterator[None]:
+    """Mark the stages of both encoders while the context lasts, in copies of a network too."""
+    stages = {"encode_batch": "ASV encoder", "encode_samples": "sample encoder"}
+    with contextlib.ExitStack() as methods:
+        for method, name in stages.items():
+            encode = getattr(Aam, method)
+            methods.callback(setattr, Aam, method, encode)
+            setattr(Aam, method, stage(name)(encode))
+        yield
 
 
 @dataclass(eq=False)
@@ -79,11 +60,6 @@ class PretrainingSteps(StepRunner):
     """Steps of `aam pretrain`: loader, masks, network, losses and optimizer of the real run."""
 
     task: AmpliconTask
-
-    @property
-    def model(self) -> Aam:
-        """The model of the task."""
-        return self.task.model
 
     @property
     def loader(self) -> Loader:
@@ -104,7 +80,7 @@ class PretrainingSteps(StepRunner):
 
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        with encoder_stages(self.model), StageTimer(self.device, STAGES) as times:
+        with encoder_stages(), StageTimer(self.device, STAGES) as times:
             wall = sum(self.take(number, epoch)[0])
         means = {name: times.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
@@ -231,29 +207,13 @@ def choose_batch_size(
 # --- what the probe says of this device -----------------------------------------------------------
 
 
-class Check(NamedTuple):
-    """What the probe tries of a run: a function of `aam.training.trials` with its options, and what
-    a run does instead where it fails.
-    """
-
-    trial: str
-    options: Facts
-    instead: str
-
-
 # From the most to the least that torch.compile does.
 COMPILERS = {f"compile-{name}": name for name in ("inductor", "aot_eager")}
+# What the probe tries of a run, and what a run does instead where it fails.
 CHECKS = {
-    "workers": Check("try_workers", {}, "the main process prepares the batches"),
-    "capture": Check(
-        "try_steps", {"captured": True}, "steps are started one operation at a time, and slower"
-    ),
-}
-CHECKS |= {
-    name: Check(
-        "try_steps", {"compiler": compiler}, "--compile-model takes another compiler, or none"
-    )
-    for name, compiler in COMPILERS.items()
+    "workers": "the main process prepares the batches",
+    "capture": "steps are started one operation at a time, and slower",
+    **dict.fromkeys(COMPILERS, "--compile-model takes another compiler, or none"),
 }
 
 # Seconds that inductor takes on a CPU core, and the largest share of a step that it may save there:
@@ -349,13 +309,18 @@ def probe_run(
     """
     verdicts = Facts()
     for name in probed_names(config, device):
-        options = CHECKS[name].options
-        if name in COMPILERS:
-            options = {**options, "captured": verdicts.get("capture", {}).get("ok", False)}
+        trial, options = "try_steps", Facts()
+        if name == "workers":
+            trial = "try_workers"
+        elif name == "capture":
+            options = {"captured": True}
+        else:
+            captured = verdicts.get("capture", {}).get("ok", False)
+            options = {"compiler": COMPILERS[name], "captured": captured}
         if name in known:
             verdicts[name] = known[name]
         elif name not in COMPILERS or not chosen_compiler(verdicts):
-            spec = step_spec(CHECKS[name].trial, config, study, device, world, **options)
+            spec = step_spec(trial, config, study, device, world, **options)
             verdicts[name] = verdict(name, spec).as_facts()
     return verdicts
 
