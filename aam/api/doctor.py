@@ -152,41 +152,6 @@ def short_training(config: PretrainConfig) -> Facts:
     return {**measured, "cpu_losses": exact, "difference": difference}
 
 
-def examine(config: DoctorConfig) -> tuple[Facts, Facts]:
-    """Return the facts of this machine and what was measured on it."""
-    name, device = config.device, choose_device(config.device)
-    failure = first_tensor(str(device)) if device.type == "cuda" else ""
-    if failure:
-        # This process would die of it too: the rest is examined on the CPU.
-        name = "cpu"
-    runtime = RuntimeConfig(device=name, threads=config.threads)
-    device = prepare_device(runtime)
-    facts, dtypes = read_facts(device), _precisions(runtime, device)
-    names = {dtype: str(dtype).replace("torch.", "product, ") for dtype in dtypes}
-    rates = {names[dtype]: measure.product_rate(device, 3, dtype) for dtype in dtypes}
-    log.info("doctor: attention kernels, a few seconds for each")
-    attention = measure_attention(device, dtypes)
-    with simulated_training(name, config.threads) as training:
-        log.info("doctor: %d training steps on a simulated study, up to a minute", STEPS)
-        trained = short_training(training)
-        # On a CPU a compiler takes minutes, and a run that asks for it tries it anyway.
-        on_gpu = device.type == "cuda"
-        if on_gpu:
-            log.info("doctor: workers, graphs and compilers, up to ten minutes for each")
-        asked = dataclasses.replace(training.runtime, compile_model=on_gpu)
-        probed = probe_run(dataclasses.replace(training, runtime=asked), None, device)
-    return facts, {
-        "first_tensor": failure,
-        "numa": environment.numa_nodes(),
-        "devices": torch.cuda.device_count(),
-        "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
-        "attention": attention,
-        "rates": rates,
-        "probe": probed,
-        "training": trained,
-    }
-
-
 def _examine_ranks(config: DoctorConfig) -> Facts | None:
     """Measure what joins the ranks; only the first of them has a report."""
     runtime = RunConfig(device=config.device, threads=config.threads, distributed=True)
@@ -218,8 +183,38 @@ def _examine_attention(config: DoctorConfig) -> Facts:
 
 def _examine_machine(config: DoctorConfig) -> Facts:
     """Examine this machine."""
-    facts, measured = examine(config)
+    name, device = config.device, choose_device(config.device)
+    failure = first_tensor(str(device)) if device.type == "cuda" else ""
+    if failure:
+        # This process would die of it too: the rest is examined on the CPU.
+        name = "cpu"
+    runtime = RuntimeConfig(device=name, threads=config.threads)
+    device = prepare_device(runtime)
+    facts, dtypes = read_facts(device), _precisions(runtime, device)
+    names = {dtype: str(dtype).replace("torch.", "product, ") for dtype in dtypes}
+    rates = {names[dtype]: measure.product_rate(device, 3, dtype) for dtype in dtypes}
+    log.info("doctor: attention kernels, a few seconds for each")
+    attention = measure_attention(device, dtypes)
+    with simulated_training(name, config.threads) as training:
+        log.info("doctor: %d training steps on a simulated study, up to a minute", STEPS)
+        trained = short_training(training)
+        # On a CPU a compiler takes minutes, and a run that asks for it tries it anyway.
+        on_gpu = device.type == "cuda"
+        if on_gpu:
+            log.info("doctor: workers, graphs and compilers, up to ten minutes for each")
+        asked = dataclasses.replace(training.runtime, compile_model=on_gpu)
+        probed = probe_run(dataclasses.replace(training, runtime=asked), None, device)
     platform = platform_of(facts)
+    measured: Facts = {
+        "first_tensor": failure,
+        "numa": environment.numa_nodes(),
+        "devices": torch.cuda.device_count(),
+        "unseen": config.device == "auto" and device.type == "cpu" and environment.may_have_gpu(),
+        "attention": attention,
+        "rates": rates,
+        "probe": probed,
+        "training": trained,
+    }
     about = {
         "date": time.strftime("%Y-%m-%d"),
         "platform": dataclasses.asdict(platform),

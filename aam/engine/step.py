@@ -392,14 +392,10 @@ class StepRunner:
 
     def step(self, batch: Any, number: int = 0) -> None:
         """Take one step on one batch; `number` names it for the task."""
-        outcome = self.step_on(self.task.prepare(batch, number), number)
+        take, prepared = self.take_step or self.setup.take, self.task.prepare(batch, number)
+        outcome = take([MicroBatch(prepared, number)])
         with stage("losses"):
             self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
-
-    def step_on(self, prepared: Any, number: int = 0) -> StepOutcome:
-        """Take one step on a prepared batch."""
-        take = self.take_step or self.setup.take
-        return take([MicroBatch(prepared, number)])
 
     def peak_bytes(self, batch: Any) -> int:
         """Return the peak bytes of two steps on a batch, those of the optimizer included."""

@@ -21,7 +21,7 @@ from aam.device.precision import autocast
 from aam.io.tables import AmpliconTable
 from aam.model.aam import Aam, HeadConfig, Outputs
 from aam.options import RuntimeConfig, not_none
-from aam.typing import Array, Floats, Ints, Reals, Rows
+from aam.typing import Floats, Ints, Reals, Rows
 
 WITHOUT_TOKENS = Collation(tokens=False, distances=False)
 
@@ -160,14 +160,10 @@ class Predicted:
         ids = tuple(name for part in parts for name in part.sample_ids)
         wanted, place = sample_ids or ids, {name: row for row, name in enumerate(ids)}
         rows = np.array([place[name] for name in wanted], np.int64)
-        columns = zip(*(part.arrays for part in parts), strict=True)
+        arrays = ((p.target, p.samples, p.read, p.compared, *p.probabilities) for p in parts)
+        columns = zip(*arrays, strict=True)
         target, samples, read, compared, *shares = (np.concatenate(c)[rows] for c in columns)
         return Predicted(tuple(wanted), target, samples, read, compared, tuple(shares))
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """All arrays, whose first axis is that of the samples."""
-        return (self.target, self.samples, self.read, self.compared, *self.probabilities)
 
 
 def per_target(predicted: Predicted) -> list[Floats]:
