@@ -10,8 +10,6 @@ import json
 import logging
 import os
 import platform
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,16 +86,6 @@ def _digest(path: Path) -> str:
     return ",".join(file_digest(manifest) for manifest in manifests)
 
 
-def _typed(command: str) -> str | None:
-    """Return the command line of this process; None unless it is that of `command`."""
-    program, *words = sys.argv or [""]
-    if words[:1] != [command]:
-        return None
-    path = Path(program)
-    name = path.parent.name if path.name == "__main__.py" else path.name
-    return shlex.join([name, *words])
-
-
 def describe(
     command: str,
     options: Record,
@@ -123,7 +111,6 @@ def describe(
     listed = {} if outputs is None else {LIST: [RUN, RESULTS, *MEMORY_FILES, *outputs]}
     return {
         "command": command,
-        "typed": _typed(command),
         "config": options,
         "inputs": inputs,
         "versions": {**versions, "python": platform.python_version()},
@@ -140,11 +127,10 @@ def describe(
 def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ between two run.json, by dotted name.
 
-    Times, spellings of the command, paths and sizes of inputs with the same content, and paths of
-    output are left out.
+    Times, paths and sizes of inputs with the same content, and paths of output are left out.
     """
     old, new = flatten(first), flatten(second)
-    left_out = {"started", "resumed", "typed", LIST}
+    left_out = {"started", "resumed", LIST}
     left_out |= {f"config.runtime.{name}" for name in names(RunConfig, changes="nothing")}
     for name in {**first["inputs"], **second["inputs"]}:
         left_out |= {f"inputs.{name}.path", f"inputs.{name}.bytes"}

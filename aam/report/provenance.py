@@ -50,9 +50,7 @@ def changed_options(record: RunRecord) -> dict[str, str]:
 
 
 def command_line(record: RunRecord) -> str:
-    """The command as it was typed; of a run that Python called, the equal one."""
-    if record.get("typed"):
-        return str(record["typed"])
+    """The command line of a run, or what equals a call from Python."""
     words = [f"{name} {value}".strip() for name, value in changed_options(record).items()]
     return " ".join(["aam", str(record.get("command", "")), *words])
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from aam.report.files import with_record
 from aam.report.page import report_html
-from aam.report.provenance import command_line, provenance
+from aam.report.provenance import provenance
 from tests.report.test_report import HOSTILE, Page, data
 
 RECORD = {
     "command": "train",
-    "typed": "aam train --table 'my table.biom' --lr 0.003",
     "config": {
         "data": {"table": "my table.biom", "rarefy_depth": 750, "cv": None, "trim": True},
         "train": {"lr": 0.003, "epochs": 10},
@@ -43,7 +42,9 @@ def test_a_report_says_with_what_a_run_was_made():
     assert shown["version"] == "aam 7.8.9"
     assert shown["commit"] == "c0ffee+"
     assert shown["started"] == "2026-02-03T04:05:06+0000, 1 h 2 min until this report"
-    assert shown["command"] == RECORD["typed"]
+    assert shown["command"] == (
+        "aam train --table 'my table.biom' --rarefy-depth 750 --trim --lr 0.003 --output-dir out"
+    )
     assert shown["versions"] == (
         "torch 2.7.1, scikit-learn not recorded, numpy 2.2.0, python 3.12.1"
     )
@@ -53,13 +54,6 @@ def test_a_report_says_with_what_a_run_was_made():
     changed = dict(provenance(RECORD, 1.0)[0][1].rows)
     names = {"--table": "'my table.biom'", "--rarefy-depth": "750", "--trim": "yes"}
     assert changed == {**names, "--lr": "0.003", "--output-dir": "out"}
-
-
-def test_a_run_that_python_called_shows_the_equal_command():
-    line = command_line({**RECORD, "typed": None})
-    assert line == (
-        "aam train --table 'my table.biom' --rarefy-depth 750 --trim --lr 0.003 --output-dir out"
-    )
 
 
 def test_an_older_or_resumed_run_is_shown_with_what_it_recorded():
@@ -86,7 +80,7 @@ def test_the_check_of_inputs_passes_for_the_same_bytes_only(tmp_path):
 
 
 def test_names_and_paths_with_html_stay_text(tmp_path):
-    hostile = {**RECORD, "typed": HOSTILE, "commit": HOSTILE, "machine": HOSTILE, "image": HOSTILE}
+    hostile = {**RECORD, "commit": HOSTILE, "machine": HOSTILE, "image": HOSTILE}
     hostile["inputs"] = {HOSTILE: {"path": HOSTILE, "bytes": 1, "sha256": HOSTILE}}
     hostile["config"] = {"data": {"table": HOSTILE}}
     (tmp_path / "run.json").write_text(json.dumps(hostile))
