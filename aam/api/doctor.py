@@ -45,9 +45,6 @@ REPORT_FORMAT = 5
 # Steps of the short training, and the largest relative difference of its losses from the CPU's.
 STEPS, LOSS_TOLERANCE = 10, 1e-3
 
-# The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
-TESTED_TORCH = ("2.7.1", "2.13")
-
 DEVICES = "the devices bound into the container (/dev/kfd, /dev/dri; --nv)"
 NO_GPU = f"check the driver, {DEVICES} and torch's build"
 
@@ -65,16 +62,12 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
 
     `facts` are those of `aam.device.platform.read_facts`; `report` was measured on the machine.
     """
-    release, hip = facts["torch"]["torch"], facts["torch"].get("hip")
+    hip = facts["torch"].get("hip")
     needed = environment.required_changes(facts["environment"], [platform.architecture], hip)
     changes = (change for change in facts["mended"] if change.name not in environment.CACHES)
     for change in (*needed, *changes):
         mend = f"aam has it {describe_change(change)}; leave it out of your scripts"
         yield Finding("mended", f"{change.name}: {change.reason}", mend)
-    if _release(release) > _release(TESTED_TORCH[1]):
-        tested = " to ".join(TESTED_TORCH)
-        problem = f"PyTorch {release} is newer than the tested releases, {tested}"
-        yield Finding("note", problem, f"pip install torch=={TESTED_TORCH[1]}.0 if something fails")
     if report["first_tensor"]:
         problem = f"the first tensor on the GPU {report['first_tensor']}"
         yield Finding("wrong", problem, HIP_HINT if platform.vendor == "AMD" else CUDA_HINT)
@@ -88,11 +81,6 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> Iterato
             yield Finding("note", problem, CHECKS[name])
     if report["unseen"]:
         yield Finding("wrong", "a GPU is present or requested, and torch sees none", NO_GPU)
-
-
-def _release(version: str) -> list[int]:
-    """Return the first two numbers of a version."""
-    return [int(part) for part in version.split(".")[:2]]
 
 
 def _wrong_attention(results: Checks, chosen: Mapping[str, str]) -> Iterator[Finding]:
