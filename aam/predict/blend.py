@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,19 +108,15 @@ class PerTarget:
         `y` holds the targets, [n] each: numbers, NaN if not known, or codes of classes, -1 if not
         known. `class_weight` is as in scikit-learn: None, "balanced" or weights by code.
         """
-        by_sample = {"groups": groups, "studies": studies, "weights": sample_weight}
-        arrays: dict[str, Any] = {
-            name: None if x is None else np.array(x) for name, x in by_sample.items()
-        }
+        by_sample = [None if x is None else np.array(x) for x in (groups, studies, sample_weight)]
         for part, values in zip(self.estimators, y, strict=True):
             is_class = isinstance(part, ClassifierMixin)
             rows = np.flatnonzero(values >= 0 if is_class else np.isfinite(values))
-            samples = replace(X, values=values, **arrays)[rows]
-            weights = samples.weights
+            group, study, weights = (None if x is None else x[rows] for x in by_sample)
             if is_class and class_weight is not None:
-                balance = compute_sample_weight(class_weight, samples.values)
+                balance = compute_sample_weight(class_weight, values[rows])
                 weights = balance if weights is None else balance * weights
-            part.fit(samples, samples.values, samples.groups, samples.studies, weights)
+            part.fit(X[rows], values[rows], group, study, weights)
         return self
 
     def outputs(self, rarefied: Samples) -> list[Floats]:
