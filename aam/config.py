@@ -47,7 +47,7 @@ Member = Literal["deep", "presence", "forest"]
 BestMetric = Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"]
 
 MATRIX_SUFFIXES = (".h5", ".tsv")
-# Columns of predictions.tsv that are not a target.
+# Columns of predictions.tsv that are not of a target: the ids, and the columns of text at the end.
 RESERVED = ("sample-id", "fold", "subset", "note")
 # In the place of a tree.
 NO_TREE = "none"

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from aam.config import RESERVED
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.evaluate.metrics import (
@@ -36,7 +37,7 @@ RAREFACTION_SD, MEMBER_SD, LOW, HIGH = SUFFIXES = ("rarefaction-sd", "member-sd"
 
 # Columns of text, which end every file: the fold that held a sample out, "" without folds; what the
 # sample was to the model, one of `SAMPLE_SUBSETS`, "" without a prediction; why it has no value.
-TEXT_COLUMNS = ("fold", "subset", "note")
+TEXT_COLUMNS = RESERVED[1:]
 
 # Written where predictions are made. Limits were fitted on "calibration" samples, and no model has
 # seen "new" ones; evaluation finds those of a "seen-group".
@@ -57,8 +58,8 @@ TAKEN_PART: dict[SampleSubset, EvaluatedSubset] = {
 SHARE_ROUNDING, LARGEST_PREDICTION = 1e-4, 1e38
 
 WRITTEN = (
-    "predictions as aam writes them, with the columns sample-id, those of the targets, fold, "
-    "subset and note"
+    f"predictions as aam writes them, with the columns {RESERVED[0]}, those of the targets and "
+    f"{', '.join(TEXT_COLUMNS)}"
 )
 REMEDY = "pass such a file, unchanged, or predict anew with --model and --table"
 
@@ -225,7 +226,8 @@ def _cells(path: Path) -> pd.DataFrame:
     lines = csv.reader(io.StringIO(read_text(path), newline=""), dialect="excel-tab", strict=True)
     with reworded((csv.Error,), f"{path}: expected {WRITTEN}"):
         names, *rows = [row for row in lines if row] or [[]]
-    if names[:1] != ["sample-id"] or tuple(names[-3:]) != TEXT_COLUMNS or len(names) < 5:
+    ends = [*names[:1], *names[1:][-len(TEXT_COLUMNS) :]]
+    if ends != [*RESERVED] or len(names) == len(RESERVED):
         raise InputError(problem(path, f"has the columns {shown(names)}", WRITTEN, REMEDY))
     odd = sum(len(row) != len(names) for row in rows)
     if odd or not rows:
