@@ -100,6 +100,7 @@ def agreement(model: aam.Model, name: str, files: list[str]) -> str:
         for metric in ("unifrac", "weighted-normalized"):
             exact = unifrac_matrix(part.tree, part.tips, counts, UnifracOptions(metric))
             predicted = model.distances(path, metric)
+            without: list[Floats]
             if metric == "unifrac":
                 without = [jaccard(sparse.csr_matrix(counts @ words))]
             else:
