@@ -469,7 +469,7 @@ class PredictConfig(ApplyConfig, MetadataFormat):
 class EmbedConfig(ApplyConfig):
     """Write vectors of samples and ASVs, and UniFrac between samples without a tree of ASVs."""
 
-    format: Literal["tsv", "npy", "qza"] = option("tsv", "Format of the output.")
+    format: Literal["tsv", "npy"] = option("tsv", "Format of the vectors.")
     distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option((), ON_TREE)
     rarefy_depth: PositiveInt | None = option(None, DEPTH_OF_MODEL)
 

@@ -281,7 +281,7 @@ def embed_table(config: EmbedConfig) -> None:
     form = config.format
     suffixes = (".npy", ".ids.txt") if form == "npy" else (".tsv",)
     names = [f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes]
-    names += [f"{name}.{ending}" for name in config.distances for ending in (form, "ids.txt")]
+    names += [f"{name}.tsv" for name in config.distances]
     output = output_of("embed", config, ["taxa.tsv", *names])
     models = prepare_models(config.model, config.runtime)
     study, samples, asvs, on_tree = embedded(models, config, config.table)
@@ -296,7 +296,7 @@ def embed_table(config: EmbedConfig) -> None:
                 rows.writerows(on_tree.taxa())
         for metric in config.distances:
             tiles = not_none(on_tree).distances(metric)
-            write_distances(new / f"{metric}.{form}", table.sample_ids, tiles)
+            write_distances(new / f"{metric}.tsv", table.sample_ids, tiles)
     results = shown(["samples", "taxa" if asvs is None else "asvs", *config.distances])
     text = f"{results} of {len(table):,} samples, each rarefied to {study.depth:,} reads"
     text += "" if config.rarefy_depth else ", the depth of the model (--rarefy-depth changes it)"

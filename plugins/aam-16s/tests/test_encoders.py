@@ -61,13 +61,13 @@ def test_distances_of_any_region(placing, tree, letters, table_of, tmp_path):
         "cpu",
         "--output-dir",
     ]
-    asked = ["--distances", "unifrac", "weighted-normalized", "--format", "qza"]
+    asked = ["--distances", "unifrac", "weighted-normalized"]
     assert main([*words, str(tmp_path / "out"), *asked]) == 0
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    files = {"unifrac.qza", "weighted-normalized.qza"}
+    files = {"unifrac.tsv", "weighted-normalized.tsv"}
     assert names == {"run.json", "samples.tsv", "taxa.tsv", *files}
     for metric in ("unifrac", "weighted-normalized"):
-        written = read_distances(tmp_path / "out" / f"{metric}.qza")
+        written = read_distances(tmp_path / "out" / f"{metric}.tsv")
         np.testing.assert_allclose(
             placing.distances(v1, metric).filter(written.ids).data, written.values, atol=1e-6
         )
