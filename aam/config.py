@@ -491,7 +491,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
 class ExportConfig(OutputConfig):
     """Write a trained model for programs without aam."""
 
-    model: Path | None = path(MODELS, required=True, named=why_no_encoder)
+    model: Path | None = path("Run or model.", required=True, named=why_no_encoder)
     output: Path | None = option(None, "New folder.", required=True)
     format: Literal["onnx", "torch"] = option("onnx", "ONNX, or a program of torch.export.")
 
