@@ -50,7 +50,6 @@ from aam.io.tables import AmpliconTable
 from aam.io.text import LARGEST_NUMBER, is_number
 from aam.options import Attention, configured
 from aam.predict.blend import MEMBERS
-from aam.predict.held_out import judged_columns
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import save_model
 from aam.typing import Floats, OptionValue, PathLike
@@ -218,8 +217,7 @@ class AmpliconEstimator:
         if ids := split.ids("test"):
             study, runtime = folds.study, folds.config.runtime
             held_out = predict_rows(saved, study, ids, runtime, PREDICTION_PASSES)
-            columns = judged_columns(folds.config)
-            _, notes = fit_intervals(held_out, study, {split: saved}, columns)
+            _, notes = fit_intervals(held_out, study, {split: saved})
             saved = dataclasses.replace(saved, notes=dataclasses.replace(saved.notes, **notes))
         machine = {name: getattr(self, name) for name in ("device", "threads", "mixed_precision")}
         self.model_ = Model((), [saved], machine)

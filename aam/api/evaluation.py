@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from aam.api.apply import load_table, output_of, prepare_models, saw_unlabelled, written
-from aam.config import EvaluateConfig
+from aam.config import CovariateConfig, DataConfig, EvaluateConfig
 from aam.data.checks import list_groups
 from aam.data.donors import divided_donors
 from aam.data.splits import Split, check_groups, read_split
@@ -21,7 +21,7 @@ from aam.errors import InputError, problem, shown
 from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.evaluation import evaluate
 from aam.evaluate.metrics import has_prediction
-from aam.evaluate.predictions import Columns, PredictionTable, read_predictions, write_predictions
+from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
 from aam.files.output_folder import DOME, FIGURES
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import not_none
@@ -160,26 +160,32 @@ def _guesses(
     return guesses
 
 
-def _columns(config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata) -> Columns:
-    """The columns by which predictions are judged: those that are asked for, else those of the
-    training, as far as the metadata have them.
+def _with_columns(
+    data: DataConfig, config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata
+) -> DataConfig:
+    """The options `data` with the columns by which predictions are judged: those that are asked
+    for, else those of the training, as far as the metadata have them.
     """
-    data = models[0].data if models else InputOptions()
-    trained = (data.group_column, data.batch_column, data.study_column)
+    known = models[0].data if models else InputOptions()
+    trained = (known.group_column, known.batch_column, known.study_column)
     group, batch, study = (name if name in metadata.columns else None for name in trained)
     if group is not None and config.group_column is None:
         text = "groups are those of %r, as in training; --group-column names another column"
         log.info(text, group)
+    return replace(
+        data,
+        group_column=config.group_column or group,
+        batch_column=config.batch_column or batch,
+        study_column=study,
+    )
+
+
+def _covariates(models: Sequence[SavedModel]) -> CovariateConfig:
+    """The covariates of all models."""
     inputs = [saved.covariates for saved in models]
     categorical = dict.fromkeys(name for covariates in inputs for name in covariates.categorical)
     numeric = dict.fromkeys(name for covariates in inputs for name in covariates.numeric)
-    return Columns(
-        config.group_column or group,
-        config.batch_column or batch,
-        tuple(categorical),
-        tuple(numeric),
-        study,
-    )
+    return CovariateConfig(tuple(categorical), tuple(numeric))
 
 
 def _baselines(
@@ -188,7 +194,6 @@ def _baselines(
     table: PredictionTable,
     study: Study | None,
     split: Split | None,
-    columns: Columns,
 ) -> Mapping[str, Sequence[Baseline]]:
     """The baselines of `aam train` on a split of the table, or what guessing is in training."""
     if study is None or split is None:
@@ -197,7 +202,7 @@ def _baselines(
     if strong:
         passes, runtime = config.prediction_passes, config.runtime
         in_blend = alone_in_blend(models, study, table.sample_ids, runtime, passes)
-    return baselines_by_target(table, study, [split], columns, strong, in_blend)
+    return baselines_by_target(table, study, [split], strong, in_blend)
 
 
 def _of_split(study: Study, split: Split | None) -> Study:
@@ -249,22 +254,24 @@ def evaluate_table(config: EvaluateConfig) -> None:
         table = predict_samples(models, study, *passes, predict_unlike=True, studies=studies)
     table, about_rows = _judged_rows(table, metadata, split, excluded)
     about_rows += _check_truth(table, metadata)
-    columns = _columns(config, models, metadata)
-    metadata = metadata.nested(columns.group, columns.study)
-    if columns.group is not None:
-        list_groups(metadata, columns.group, table.sample_ids)
-        warnings += _about_groups(table, metadata, columns.group, split)
-        table = _with_seen_groups(table, models, metadata, columns.group)
+    data = DataConfig() if study is None else study.config
+    data = _with_columns(data, config, models, metadata)
+    metadata = metadata.nested(data.group_column, data.study_column)
+    if (group := data.group_column) is not None:
+        list_groups(metadata, group, table.sample_ids)
+        warnings += _about_groups(table, metadata, group, split)
+        table = _with_seen_groups(table, models, metadata, group)
     if study is not None and split is not None:
         names = [spec.name for spec in table.specs]
-        data = replace(study.config, study_column=columns.study, batch_column=columns.batch)
+        columns = replace(study.columns, covariates=_covariates(models))
+        study = replace(study, config=data, columns=columns)
         warnings += divided_donors(study.table, metadata, [split], data, names)
     warnings += about_rows
     if saw_unlabelled(models, table.sample_ids):
         warnings += TRANSDUCTIVE
     table, about_intervals = _with_scored_intervals(table)
-    baselines = _baselines(config, models, table, study, split, columns)
-    targets = evaluate(table, metadata, columns, baselines)
+    baselines = _baselines(config, models, table, study, split)
+    targets = evaluate(table, metadata, data, baselines)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},

@@ -275,7 +275,7 @@ def load_folds(
         [*covariates.columns, *filter(None, [config.data.group_column])],
         targets,
         config.targets.classifier,
-        covariates.numeric_columns,
+        covariates,
         learned=True,
     )
     inputs = inputs or read_inputs(config, columns.names)

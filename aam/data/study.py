@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from scipy import sparse
 
-from aam.config import DataConfig
+from aam.config import CovariateConfig, DataConfig
 from aam.data import checks, primers, region
 from aam.data.inputs import Inputs
 from aam.data.rarefaction import choose_depth
@@ -95,7 +95,7 @@ class MetadataColumns:
 
     Every sample needs a value in the `required` columns and a row for the `optional` columns.
     Classes of `targets` keep 90 % of their training samples when the depth is chosen; `classifier`:
-    numeric targets hold classes. `numeric` are covariates that are numbers. To be `learned`, a
+    numeric targets hold classes. To be `learned`, a
     class needs a few groups of samples; others are left out.
     """
 
@@ -103,7 +103,7 @@ class MetadataColumns:
     optional: Sequence[str] = ()
     targets: Sequence[str] = ()
     classifier: bool = False
-    numeric: Sequence[str] = ()
+    covariates: CovariateConfig = field(default_factory=CovariateConfig)
     learned: bool = False
 
     @property
@@ -422,7 +422,7 @@ def _with_metadata(study: Study, metadata: Metadata | None) -> Study:
     study = replace(study, metadata=metadata).keep(ids, "no metadata")
     names, problems = study.class_columns, Problems()
     # Text among numbers is refused in every sample, not only in the training samples of a fold.
-    for name in (*columns.targets, *columns.numeric):
+    for name in (*columns.targets, *columns.covariates.numeric_columns):
         with problems.collected():
             if name not in names:
                 metadata.numbers(name, ids)

@@ -11,11 +11,12 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Le
 
+from aam.config import DataConfig
 from aam.data.splits import kfold
 from aam.data.targets import TargetSpec
 from aam.evaluate import intervals, metrics
 from aam.evaluate.intervals import FEW_GROUPS, MetricIntervals, too_few
-from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, target_predictions
+from aam.evaluate.predictions import PredictionTable, TargetPredictions, target_predictions
 from aam.io.metadata import Metadata
 from aam.typing import Array, Number, PositiveNumber, SmallNumber
 
@@ -173,7 +174,7 @@ def conformal_coverage(
 
 
 def with_conformal_intervals(
-    table: PredictionTable, metadata: Metadata, columns: Columns, seed: int
+    table: PredictionTable, metadata: Metadata, data: DataConfig, seed: int
 ) -> tuple[PredictionTable, dict[str, Conformal]]:
     """Add conformal intervals to held-out predictions; fit, by target, those of new samples.
 
@@ -188,11 +189,11 @@ def with_conformal_intervals(
     for spec in table.specs:
         if spec.kind != "numeric":
             continue
-        predictions = target_predictions(table, spec, metadata, columns)
+        predictions = target_predictions(table, spec, metadata, data)
         complete, units = predictions.complete(), "held-out groups"
         if complete.batches_held_out_whole:
             complete = replace(complete, groups=complete.batch)
-            units = f"values of {columns.batch}"
+            units = f"values of {data.batch_column}"
         fit = Conformal.fit(complete, floor=_floor(spec, complete))
         limits = None if fit is None else _held_out_limits(complete, seed, spec)
         if limits is None or fit is None:

@@ -9,12 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
+from aam.config import DataConfig
+from aam.data.splits import fold_column
 from aam.evaluate import comparison, intervals
 from aam.evaluate.comparison import Baseline, Comparison
 from aam.evaluate.conformal import conformal_coverage
 from aam.evaluate.intervals import Levels, MetricIntervals
 from aam.evaluate.predictions import (
-    Columns,
     EvaluatedSubset,
     PredictionTable,
     TargetPredictions,
@@ -138,20 +139,21 @@ def own_guess(predictions: TargetPredictions) -> list[Baseline]:
 def evaluate(
     table: PredictionTable,
     metadata: Metadata,
-    columns: Columns,
+    data: DataConfig,
     baselines: Mapping[str, Sequence[Baseline]],
 ) -> tuple[Evaluation, ...]:
-    """Judge each target of a table of predictions.
+    """Judge each target of a table of predictions by the columns that `data` names.
 
     `baselines` are given by target, with the rows of the table. The median or majority class of the
     samples themselves is a baseline too if they are of a new cohort, or if there is no other.
     """
-    fold = "" if columns.fold in (None, FOLD_COLUMN) else str(columns.fold)
+    column = fold_column(data)
+    fold = "" if column in (None, FOLD_COLUMN) else str(column)
     results, is_new = [], not {"new", "seen-group"}.isdisjoint(table.texts("subset"))
     for spec in table.specs:
-        predictions = target_predictions(table, spec, metadata, columns)
+        predictions = target_predictions(table, spec, metadata, data)
         rivals = [*baselines.get(spec.name, ())]
         rivals += own_guess(predictions) if is_new or not rivals else []
-        names = Names(spec.name, columns.batch or "batch", columns.group or "sample", fold)
+        names = Names(spec.name, data.batch_column or "batch", data.group_column or "sample", fold)
         results.append(evaluate_target(names, predictions, rivals))
     return tuple(results)

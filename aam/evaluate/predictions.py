@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from aam.config import RESERVED
+from aam.config import RESERVED, DataConfig
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, problem, refuse, reworded, shown
 from aam.evaluate.metrics import (
@@ -405,27 +405,6 @@ class TargetPredictions:
         return self.at(self.has_both)
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Metadata columns by which predictions are judged.
-
-    `group` and `batch` divide the samples; a model is to hold in a new value of `study`; each value
-    of `fold` was held out whole.
-    """
-
-    group: str | None = None
-    batch: str | None = None
-    categorical: tuple[str, ...] = ()
-    numeric: tuple[str, ...] = ()
-    study: str | None = None
-    fold: str | None = None
-
-    @property
-    def covariates(self) -> tuple[str, ...]:
-        """Names of all covariates."""
-        return (*self.categorical, *self.numeric)
-
-
 def column_values(
     metadata: Metadata, column: str | None, ids: Sequence[str], groups: bool = False
 ) -> Array | None:
@@ -446,9 +425,11 @@ def guess(truth: Array, classes: int) -> Array:
 
 
 def target_predictions(
-    table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
+    table: PredictionTable, spec: TargetSpec, metadata: Metadata, data: DataConfig
 ) -> TargetPredictions:
-    """Predictions of one target of a table next to what the metadata say of the same samples."""
+    """Predictions of one target of a table next to what the metadata say of the same samples, whose
+    groups and batches are in columns that `data` names.
+    """
     ids, folds = table.sample_ids, table.texts("fold")
     return TargetPredictions(
         sample_ids=ids,
@@ -456,8 +437,8 @@ def target_predictions(
         predicted=table.predicted(spec.name),
         labels=spec.labels,
         fold=np.array(folds) if len(set(folds)) > 1 else None,
-        groups=column_values(metadata, columns.group, ids, groups=True),
-        batch=column_values(metadata, columns.batch, ids),
+        groups=column_values(metadata, data.group_column, ids, groups=True),
+        batch=column_values(metadata, data.batch_column, ids),
         limits=table.limits(spec.name),
         subset=np.array(table.texts("subset"), object),
     )

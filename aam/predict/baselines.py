@@ -29,8 +29,7 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate import comparison, predictions
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.predictions import Columns, PredictionTable, combined
-from aam.io.metadata import Metadata
+from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import RuntimeConfig, not_none
 from aam.predict import estimator
 from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS, Blend
@@ -115,23 +114,24 @@ class TargetData:
         return out_of_fold(estimator, X, self.truth, self.folds, len(self.labels), **by_sample)
 
 
-def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
-    """Covariates of samples, float64 [N, C], whose city-block distance is that of Gower (1971).
+def covariate_matrix(study: Study) -> Array:
+    """Covariates of the samples, float64 [N, C], whose city-block distance is that of Gower (1971).
 
     Two categories of a column, and its smallest and largest number, are 1 apart; a missing number
     is half a column from any other. The distance of two samples is the mean over the columns.
     """
-    blocks = [np.zeros((len(ids), 0))]
-    for name in columns.categorical:
+    ids, metadata = study.table.sample_ids, not_none(study.metadata)
+    covariates, blocks = study.columns.covariates, [np.zeros((len(ids), 0))]
+    for name in covariates.categorical_columns:
         values = np.array([value or "" for value in metadata.values(name, ids)])
         blocks.append((values[:, None] == np.unique(values)) / 2)
-    for name in columns.numeric:
+    for name in covariates.numeric_columns:
         numbers = metadata.numbers(name, ids)
         missing = np.isnan(numbers)
         low, high = (0.0, 0.0) if missing.all() else (np.nanmin(numbers), np.nanmax(numbers))
         scaled = np.where(missing, 0.5, (numbers - low) / (high - low if high > low else 1.0))
         blocks.append(np.stack([scaled, missing / 2], axis=1))
-    return np.concatenate(blocks, axis=1) / max(len(columns.covariates), 1)
+    return np.concatenate(blocks, axis=1) / max(len(covariates.columns), 1)
 
 
 # --- baselines that do not look at ASVs ---------------------------------------------------------
@@ -294,13 +294,11 @@ def has_strong_baselines(study: Study, targets: int, folds: int) -> bool:
 # --- the baselines of a study -------------------------------------------------------------------
 
 
-def target_data(
-    study: Study, splits: Sequence[Split], spec: TargetSpec, columns: Columns
-) -> TargetData:
+def target_data(study: Study, splits: Sequence[Split], spec: TargetSpec) -> TargetData:
     """Data of one target that baselines may use."""
     ids, metadata, levels = study.table.sample_ids, not_none(study.metadata), dict[str, Array]()
-    covariates = covariate_matrix(metadata, columns, ids)
-    for name in sorted(filter(None, {columns.group, columns.batch})):
+    covariates, data = covariate_matrix(study), study.config
+    for name in sorted(filter(None, {data.group_column, data.batch_column})):
         levels[name] = not_none(predictions.column_values(metadata, name, ids))
     return TargetData(
         truth=spec.truth(metadata, ids),
@@ -309,8 +307,8 @@ def target_data(
         depth=study.table.depths,
         richness=np.diff(rarefied_table(study).indptr),
         levels=levels,
-        groups=predictions.column_values(metadata, columns.group, ids, groups=True),
-        studies=predictions.column_values(metadata, columns.study, ids),
+        groups=predictions.column_values(metadata, data.group_column, ids, groups=True),
+        studies=predictions.column_values(metadata, data.study_column, ids),
         covariates=covariates,
         samples=replace(Samples.of_study(study, np.arange(len(ids))), covariates=covariates),
     )
@@ -320,7 +318,6 @@ def baselines_of(
     study: Study,
     splits: Sequence[Split],
     spec: TargetSpec,
-    columns: Columns,
     strong: bool = False,
     in_blend: Collection[str] = (),
     passes: int = 3,
@@ -328,7 +325,7 @@ def baselines_of(
     """Baselines that learn from the training samples of each split and predict every sample: the
     trivial ones and, if asked for, the strong ones except those `in_blend`.
     """
-    task = target_data(study, splits, spec, columns)
+    task = target_data(study, splits, spec)
     baselines = trivial_baselines(task, study.seed)
     if strong:
         baselines += strong_baselines(task, study, passes, in_blend, spec.name)
@@ -368,7 +365,6 @@ def baselines_by_target(
     table: PredictionTable,
     study: Study,
     splits: Sequence[Split],
-    columns: Columns,
     strong: bool = False,
     in_blend: Mapping[str, PredictionTable] | None = None,
 ) -> dict[str, tuple[Baseline, ...]]:
@@ -383,7 +379,7 @@ def baselines_by_target(
     for spec in table.specs:
         aligned = [
             replace(baseline, predicted=_aligned(baseline.predicted, ids, new_ids))
-            for baseline in baselines_of(study, splits, spec, columns, strong, members)
+            for baseline in baselines_of(study, splits, spec, strong, members)
         ]
         for name, alone in members.items():
             predicted = _aligned(alone.predicted(spec.name), alone.sample_ids, new_ids)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from aam.config import PREDICTION_PASSES, FineTuneConfig, TargetConfig
-from aam.data.splits import Split, fold_column
+from aam.data.splits import Split
 from aam.data.targets import fit_targets
 from aam.evaluate.evaluation import Evaluation, evaluate
-from aam.evaluate.predictions import Columns, PredictionTable, joined, write_predictions
+from aam.evaluate.predictions import PredictionTable, joined, write_predictions
 from aam.predict.baselines import alone_in_blend, baselines_by_target, target_data
 from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS
 from aam.predict.folds import Folds
@@ -92,14 +92,14 @@ class HeldOut:
         folds, study = self.folds, self.folds.study
         if not self._parts or study.metadata is None:
             return ()
-        columns, splits = judged_columns(folds.config), folds.splits
+        splits = folds.splits
         tested = all(split.ids("test") for split in splits)
         table = joined(self._parts).with_columns({"subset": "test" if tested else "validation"})
         # Without a test side early stopping has seen what is held out, which cannot vouch for new
         # samples.
         if tested:
             models = {split: self._models[folds.folder(self.path, split)] for split in splits}
-            table, notes = fit_intervals(table, study, models, columns)
+            table, notes = fit_intervals(table, study, models)
             for folder in self._models if notes else ():
                 save_notes(folder / "model", notes)
         elif any(spec.kind == "numeric" for spec in table.specs):
@@ -110,28 +110,15 @@ class HeldOut:
         write_predictions(self.path / "predictions.tsv", table)
         in_blend = {name: joined(tables) for name, tables in self._in_blend.items()}
         strong = folds.strong_baselines
-        baselines = baselines_by_target(table, study, splits, columns, strong, in_blend)
-        return evaluate(table, study.metadata, columns, baselines)
-
-
-def judged_columns(config: FineTuneConfig) -> Columns:
-    """The columns of the metadata by which predictions are judged."""
-    data, covariates = config.data, config.covariates
-    return Columns(
-        group=data.group_column,
-        batch=data.batch_column,
-        categorical=covariates.categorical_columns,
-        numeric=covariates.numeric_columns,
-        study=data.study_column,
-        fold=fold_column(data),
-    )
+        baselines = baselines_by_target(table, study, splits, strong, in_blend)
+        return evaluate(table, study.metadata, study.config, baselines)
 
 
 def learning_curves(
     folds: Folds[FineTuneConfig], targets: Sequence[str]
 ) -> dict[str, LearningCurve | None]:
     """The learning curve of each target on the splits of a training."""
-    study, columns = folds.study, judged_columns(folds.config)
+    study = folds.study
     if not targets:
         return {}
     classifier = folds.config.targets.classifier
@@ -139,6 +126,6 @@ def learning_curves(
     members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
     config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
     for spec in fit_targets(study.sample_metadata, config).specs:
-        task = target_data(study, folds.splits, spec, columns)
+        task = target_data(study, folds.splits, spec)
         curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
     return curves

@@ -23,7 +23,6 @@ from aam.evaluate.predictions import (
     HIGH,
     LOW,
     TEXT_COLUMNS,
-    Columns,
     PredictionTable,
     SampleSubset,
     combined,
@@ -177,13 +176,14 @@ def unlike_training(saved: SavedModel, study: Study) -> dict[str, str]:
 
 
 def fit_intervals(
-    table: PredictionTable, study: Study, models: Mapping[Split, SavedModel], columns: Columns
+    table: PredictionTable, study: Study, models: Mapping[Split, SavedModel]
 ) -> tuple[PredictionTable, dict[str, Any]]:
     """Held-out predictions with their intervals, and notes by which a model predicts others.
 
     The notes are empty without intervals. `models` have learned from the splits.
     """
-    table, fitted = with_conformal_intervals(table, not_none(study.metadata), columns, study.seed)
+    metadata = not_none(study.metadata)
+    table, fitted = with_conformal_intervals(table, metadata, study.config, study.seed)
     if not fitted:
         return table, {}
     names, folds, unseen = study.table.names, [], []

@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from aam.config import DataConfig
+from aam.config import CovariateConfig, DataConfig
 from aam.data.inputs import read_inputs, study_names
 from aam.data.loader import Loader, distances_of, rarefied_batch
 from aam.data.rarefaction import rarefied_table
@@ -103,7 +103,9 @@ def test_numbers_are_read_by_one_rule_in_all_samples_at_once(files, caplog):
     """Only the training samples of the first fold were looked at."""
     text = METADATA.replace("b\t2", "b\told").replace("e\t5\toral", "e\t5\tx")
     files["metadata"].write_text(text.replace("gut", "7"))
-    columns = MetadataColumns(["age"], ["site"], ["age"], numeric=["site"])
+    columns = MetadataColumns(
+        ["age"], ["site"], ["age"], covariates=CovariateConfig(numeric_columns=("site",))
+    )
     config = DataConfig(**files, rarefy_depth=2)
     age, site = refusal(load_study, config, 150, columns, training=["a"]).splitlines()
     assert (
@@ -254,7 +256,12 @@ def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
 def test_all_problems_come_at_once(files):
     swapped = {"table": files["tree"], "metadata": files["metadata"]}
     text = refusal(load, swapped, "agee", "flu", unifrac_matrix=Path("nowhere.h5"))
-    for part in (str(files["tree"]), "mean 'age'", "no column 'flu'", "nowhere.h5: no such file"):
+    for part in (
+        str(files["tree"]),
+        "no column 'agee'",
+        "no column 'flu'",
+        "nowhere.h5: no such file",
+    ):
         assert part in text
     message = refusal(load, {"table": files["table"]}, "age")
     assert "--metadata: not given, but columns 'age' are asked for" in message

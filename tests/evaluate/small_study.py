@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from aam.config import DataConfig
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
-from aam.evaluate.predictions import Columns
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_of
 from tests.data.studies import typed_metadata
 
+BY_CHILD = DataConfig(group_column="child")
 IDS = tuple(f"s{row}" for row in range(24))
 SPLITS = tuple(
     Split(
@@ -36,6 +37,6 @@ def metadata(ages=None) -> Metadata:
 
 
 def learned(study, spec=AGE, ages=None) -> dict[str, np.ndarray]:
-    study = replace(study, metadata=metadata(ages))
-    baselines = baselines_of(study, SPLITS, spec, Columns("child"), True, passes=1)
+    study = replace(study, metadata=metadata(ages), config=BY_CHILD)
+    baselines = baselines_of(study, SPLITS, spec, True, passes=1)
     return {one.name: one.predicted for one in baselines if not one.trivial}

@@ -19,7 +19,7 @@ from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.conformal import with_conformal_intervals
 from aam.evaluate.evaluation import Evaluation, Names, evaluate, evaluate_target
 from aam.evaluate.intervals import number
-from aam.evaluate.predictions import Columns, PredictionTable, TargetPredictions, make_predictions
+from aam.evaluate.predictions import PredictionTable, TargetPredictions, make_predictions
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
 from aam.report.page import ReportData, report_html
@@ -65,13 +65,13 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
     study = dataclasses.replace(study, metadata=METADATA, samples=samples_in(few_reads=["lost"]))
     more = {name: (*COLUMNS[name], "milk" if name == "diet" else "9") for name in COLUMNS}
     metadata = typed_metadata((*METADATA.ids, "lost"), more, KINDS)
-    columns = Columns("child", "plate")
+    data = DataConfig(group_column="child", batch_column="plate")
     # What a learner of the model predicts alone, in another order.
     alone = predictions().with_rows([f"s{row}" for row in range(9)], {})
-    study = dataclasses.replace(study, metadata=metadata)
+    study = dataclasses.replace(study, metadata=metadata, config=data)
     members = {"linear model of presence": alone}
-    baselines = baselines_by_target(predictions(), study, SPLITS, columns, in_blend=members)
-    age, diet = evaluate(predictions(), metadata, columns, baselines)
+    baselines = baselines_by_target(predictions(), study, SPLITS, in_blend=members)
+    age, diet = evaluate(predictions(), metadata, data, baselines)
     assert age.metrics["mae"].value == pytest.approx(1 / 8)
     for target in (age, diet):
         (baseline,) = (one for one in target.comparisons if one.name == "linear model of presence")
@@ -104,8 +104,8 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
     table = dataclasses.replace(predictions(), specs=SPECS[:1]).with_columns({"fold": ""})
     table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
     study = dataclasses.replace(study, metadata=metadata)
-    baselines = baselines_by_target(table, study, [split_of([0, 1], [2])], Columns())
-    (age,) = evaluate(table, metadata, Columns(), baselines)
+    baselines = baselines_by_target(table, study, [split_of([0, 1], [2])])
+    (age,) = evaluate(table, metadata, DataConfig(), baselines)
     median = np.median([4, 5, 6, 7, 9])
     assert age.comparisons[0].samples == 2
     assert age.comparisons[0].metrics["mae"].value == pytest.approx(
@@ -116,38 +116,33 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
 # --- real studies ------------------------------------------------------------------------------
 
 
-def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
+def said_of(folder: Path, target: str, like: str, **columns: str) -> str:
     """What the report says of a model that predicts what the baseline `like` does."""
-    data = DataConfig(
-        table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold"
-    )
+    files = {"table": folder / "table.biom", "metadata": folder / "metadata.tsv"}
+    data = DataConfig(**files, rarefy_depth=1000, cv="fold", **columns)
     study = load_study(data, 200, MetadataColumns([target, "fold"]))
     splits = make_splits(study, data, 0)
     config = TargetConfig(metadata_column=(target,), target_transform="none")
     (spec,) = fit_targets(study.sample_metadata, config).specs
-    ids, baselines = study.table.sample_ids, baselines_of(study, splits, spec, columns)
+    ids, baselines = study.table.sample_ids, baselines_of(study, splits, spec)
     predicted = next(one.predicted for one in baselines if one.name == like)
     fold = {name: split.test_fold for split in splits for name in split.held_out}
     folds = [fold[name] for name in ids]
     table = make_predictions(ids, (spec,), {target: predicted}, fold=folds)
-    found = baselines_by_target(table, study, splits, columns)
-    (result,) = evaluate(table, study.metadata, columns, found)
+    found = baselines_by_target(table, study, splits)
+    (result,) = evaluate(table, study.metadata, data, found)
     return " ".join(result.verdict.sentences)
 
 
 def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_data: Path) -> None:
-    sentences = said_of(
-        bench_data / "oral-age", "age", Columns(batch="study"), "the study's median"
-    )
+    sentences = said_of(bench_data / "oral-age", "age", "the study's median", batch_column="study")
     assert "of the model minus that of the study's median: " in sentences
     assert "Within a study, the R2 against each study's own mean is " in sentences
     assert "--cv study holds each out whole" in sentences
 
 
 def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
-    sentences = said_of(
-        bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone"
-    )
+    sentences = said_of(bench_data / "ibd", "ibd", "richness alone", group_column="host_subject_id")
     assert 'The baseline "depth alone" has AUROC 0.98' in sentences
     assert "may have learned this instead of biology" in sentences
 
@@ -170,20 +165,23 @@ def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.n
     return table, typed_metadata(ids, texts, kinds), truth
 
 
+BY_STUDY = DataConfig(group_column="subject", batch_column="study")
+
+
 def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     held = []
     for seed in range(15):
         table, metadata, _ = of_batches(25, seed)
-        table, _ = with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)
+        table, _ = with_conformal_intervals(table, metadata, BY_STUDY, 0)
         limits, (_, _, of_new) = table.limits("age"), of_batches(25, seed + 1000)
         held += [(limits[:, 0] <= of_new) & (of_new <= limits[:, 1])]
     assert np.mean(held) == pytest.approx(0.9, abs=0.03)
     table, metadata, _ = of_batches(12, 0)
-    assert with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
+    assert with_conformal_intervals(table, metadata, BY_STUDY, 0)[1] == {}
     assert "age: no 90 % intervals, too few values of study (12): 20 are needed" in caplog.text
-    assert with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1].keys() == {
-        "age"
-    }
+    assert with_conformal_intervals(
+        table, metadata, dataclasses.replace(BY_STUDY, batch_column=None), 0
+    )[1].keys() == {"age"}
 
 
 def test_limits_are_not_below_zero_where_no_value_is(caplog):
@@ -200,7 +198,7 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
         metadata = typed_metadata(ids, {"age": cells}, {"age": "numeric"})
         spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
         table = make_predictions(ids, (spec,), {"age": predicted - shift})
-        made, fitted = with_conformal_intervals(table, metadata, Columns(), 0)
+        made, fitted = with_conformal_intervals(table, metadata, DataConfig(), 0)
         assert fitted["age"].floor == (None if shift or lowest < 0 else 0.0)
         return np.asarray(made.limits("age")) + shift
 
@@ -224,7 +222,7 @@ def test_the_only_negative_value_decides_nothing_of_its_own_interval():
     spec = TargetSpec("age", "numeric", bounds=(-1.0, 9.0))
     predicted = truth + draw.normal(size=200)
     table = make_predictions(ids, (spec,), {"age": predicted}, fold=folds)
-    made, _ = with_conformal_intervals(table, metadata, Columns(), 0)
+    made, _ = with_conformal_intervals(table, metadata, DataConfig(), 0)
     low, high = made.limits("age").T
     in_fold = np.array(folds) == folds[0]
     assert low[in_fold & (high > 0)].min() >= 0

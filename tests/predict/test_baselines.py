@@ -10,12 +10,13 @@ import pytest
 import sklearn.metrics
 from sklearn.ensemble import RandomForestRegressor
 
+from aam.config import CovariateConfig
 from aam.data.loader import rarefied_batch
 from aam.data.rarefaction import EVALUATION
-from aam.data.study import StudyPart
+from aam.data.study import MetadataColumns, StudyPart
 from aam.evaluate import comparison
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.predictions import Columns, make_predictions
+from aam.evaluate.predictions import make_predictions
 from aam.predict import baselines
 from aam.predict.baselines import (
     BOOSTING,
@@ -27,7 +28,7 @@ from aam.predict.baselines import (
     make_baselines,
 )
 from aam.predict.out_of_fold import Fold
-from tests.evaluate.small_study import AGE, DIET, IDS, SPLITS, learned, metadata
+from tests.evaluate.small_study import AGE, BY_CHILD, DIET, IDS, SPLITS, learned, metadata
 
 LEARNED = {*make_baselines(False, 1, 1, 0), FIELD_DEFAULT, BOOSTING, NEIGHBOURS}
 
@@ -197,11 +198,11 @@ def test_classes_are_probabilities_and_one_that_training_lacks_gets_0(study):
 
 
 def test_without_a_tree_there_are_no_neighbours(study, caplog):
-    study = replace(study, parts=(StudyPart(),), metadata=metadata())
+    study = replace(study, parts=(StudyPart(),), metadata=metadata(), config=BY_CHILD)
     values = {"age": np.ones(24), "diet": np.full((24, 2), 0.5)}
     table = make_predictions(IDS, (AGE, DIET), values)
     with caplog.at_level(logging.INFO, "aam"):
-        learned_by_target = baselines_by_target(table, study, SPLITS, Columns("child"), True)
+        learned_by_target = baselines_by_target(table, study, SPLITS, True)
     for name, learned_baselines in learned_by_target.items():
         strong = {one.name for one in learned_baselines if not one.trivial}
         assert strong == LEARNED - {NEIGHBOURS}
@@ -211,9 +212,9 @@ def test_without_a_tree_there_are_no_neighbours(study, caplog):
 
 def test_estimators_and_neighbours_read_the_covariates_too(study, of_age):
     """The target is a covariate: what reads it errs less."""
-    columns = Columns("child", numeric=("age",))
-    study = replace(study, metadata=metadata())
-    predicted = baselines_of(study, SPLITS, AGE, columns, True, passes=1)
+    columns = MetadataColumns(covariates=CovariateConfig(numeric_columns=("age",)))
+    study = replace(study, metadata=metadata(), config=BY_CHILD, columns=columns)
+    predicted = baselines_of(study, SPLITS, AGE, True, passes=1)
     truth = 1.5 * np.arange(24)
     held_out = np.arange(24) % 3 < 2
     for one in predicted:
