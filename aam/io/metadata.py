@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import logging
 import math
@@ -134,11 +133,7 @@ class Metadata:
         refuse(self.source, rules)
 
     def _no_column(self, name: str) -> str:
-        folded = {column.lower(): column for column in self.columns}
-        matches = difflib.get_close_matches(name.lower(), folded, n=3)
-        suggestions = " or ".join(repr(folded[match]) for match in matches)
-        hint = f" Did you mean {suggestions}?" if matches else ""
-        return f"no column {name!r}.{hint} Columns: {shown(self.columns, 50)}"
+        return f"no column {name!r}. Columns: {shown(self.columns, 50)}"
 
     def read_as_text(self, names: Iterable[str]) -> list[str]:
         """Say which of some columns are read as text because of their `faults`, and why."""

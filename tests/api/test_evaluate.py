@@ -364,7 +364,7 @@ def test_numbers_and_ids_that_do_not_match_are_named(tmp_path, refused):
         main, words
     )
     write_rows(tmp_path / "p.tsv", "sample-id Water fold subset note", numbers)
-    assert "Did you mean 'water'" in refused(main, words)
+    assert "no column 'Water'. Columns: " in refused(main, words)
 
 
 @pytest.mark.parametrize(

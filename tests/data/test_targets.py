@@ -267,7 +267,7 @@ def test_covariates_that_tell_nothing_are_refused_together():
     ]
     text = "column 'words' has 1 of 6 values that are no numbers of at most 1e+20: 'x'"
     assert text in refusal(fitted, (), ("words",))
-    assert "no column 'diett'. Did you mean 'diet'?" in refusal(fitted, ("diett",))
+    assert "no column 'diett'. Columns: " in refusal(fitted, ("diett",))
 
 
 def test_values_outside_the_training_range_are_named():
