@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from aam.config import DataConfig
@@ -289,47 +290,38 @@ def divided_donors(
     data: DataConfig,
     targets: Ids,
 ) -> list[str]:
-    """Sentences about columns that may name donors and whose values lie on both sides of a split:
-    samples that a model learns from, and held-out ones.
+    """One sentence about the columns that may name donors and whose values, within studies, lie on
+    both sides of a split: samples that a model learns from, and held-out ones.
     """
     ignored = {*targets, *filter(None, (data.batch_column, data.study_column))}
-    names = [name for name in metadata.columns if name not in ignored]
-    divided = {
-        name: _values_on_both_sides(metadata, name, splits, data.study_column) for name in names
-    }
     rows = np.flatnonzero([name in metadata for name in table.sample_ids])
     if len(rows) > MOST_COMPARED:
         rows = np.sort(generator(0, "samples").choice(rows, MOST_COMPARED, replace=False))
     ids = [table.sample_ids[row] for row in rows.tolist()]
     read = {name: read_column(metadata, name, ids) for name in metadata.columns}
-    studies = read.get(data.study_column or "")
-    candidates = [name for name in read if can_be_donors(nested_in(studies, read[name]))]
-    if not any(divided.get(name, 0) for name in candidates):
+    studies, text = read.get(data.study_column or ""), metadata.text.astype(object)
+    candidates = {name for name in read if can_be_donors(nested_in(studies, read[name]))}
+    sides = [dict.fromkeys(x.not_held_out, 0) | dict.fromkeys(x.held_out, 1) for x in splits]
+    by_split = pd.DataFrame({place: text.index.map(side) for place, side in enumerate(sides)})
+    by_split.index, study = text.index, text.get(data.study_column, pd.Series("", text.index))
+    divided = {
+        name: (by_split.groupby([text[name], study.fillna("")]).nunique() > 1).any(axis=1).sum()
+        for name in candidates - ignored
+    }
+    if not any(divided.values()):
         return []
     alike = likeness_of(table.counts[rows])
-    donors = find_donors([*read.values()], alike, ignored, studies)
-    return [
-        f"{divided[column.name]} values of {column.name!r} lie on both sides of the split, and two "
-        f"samples with the same value are more alike than others ({within.same:.2f} and "
-        f"{within.others:.2f} of 1). If the values name donors, the model is tested on donors that "
-        f"it knows, and its results are too good for others; --group-column {column.name} keeps "
-        "the samples of a value together"
-        for column, within, is_ordered in donors
+    listed = [
+        f"{divided[column.name]} values of {column.name!r} ({within.same:.2f} and "
+        f"{within.others:.2f} of 1)"
+        for column, within, is_ordered in find_donors([*read.values()], alike, ignored, studies)
         if divided[column.name] and not is_ordered
-    ][:MOST_DIVIDED]
-
-
-def _values_on_both_sides(
-    metadata: Metadata, name: str, splits: Sequence[Split], study: str | None
-) -> int:
-    """Number of values of a column, within studies, with samples on both sides of a split."""
-    divided = set[tuple[str | None, str | None]]()
-    for split in splits:
-        sides = []
-        for ids in (split.not_held_out, split.held_out):
-            ids = tuple(name for name in ids if name in metadata)
-            studies = metadata.values(study, ids) if study else [None] * len(ids)
-            pairs = zip(metadata.values(name, ids), studies, strict=True)
-            sides.append({pair for pair in pairs if pair[0] is not None})
-        divided |= sides[0] & sides[1]
-    return len(divided)
+    ]
+    if not listed:
+        return []
+    return [
+        f"{'; '.join(listed[:MOST_DIVIDED])} lie on both sides of the split, and two samples with "
+        "the same value are more alike than others. If a column names donors, the model is tested "
+        "on donors that it knows, and its results are too good for others; as --group-column it "
+        "keeps the samples of a donor together"
+    ]
