@@ -87,7 +87,7 @@ stage_in() {   # on each node: copy the inputs, and the run so far from shared s
 
 first_tensor() {   # on each node: torch sees all devices of the node, and computes on each of them
     [ "$DEVICE" != cpu ] || return 0
-    cd "$WORK" && in_image "$INSIDE" -m aam.device.environment --device "$DEVICE" --devices "$DEVICES" --masks "$MASKS"
+    cd "$WORK" && in_image "$INSIDE" - "$DEVICE" "$DEVICES" "$MASKS" <"$AAM/slurm/first_tensor.py"
 }
 
 clean() { rm -rf "$WORK"; }   # for a site that does not purge its local disks

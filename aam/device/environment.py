@@ -1,10 +1,9 @@
 """Machine, job and ranks of a process, read without torch, and variables to set before torch is
-imported; `python -m aam.device.environment` tries the GPUs of a node before a job starts.
+imported.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import logging
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -371,7 +369,7 @@ def process_options(runtime: Any) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
-# --- the first tensor on each GPU of a node, before a job starts ---------------------------------
+# --- the first tensor on a GPU, in a child process ------------------------------------------------
 
 # Some installations of torch list a GPU and die at its first tensor, so each tensor is made in a
 # process of its own.
@@ -386,12 +384,6 @@ OWN_ROCM = "without --rocm the image's own ROCm is used"
 HIP_HINT = f"{OWN_ROCM}; see Known failures in docs/rocm.md (apptainer #3261)"
 OWN_CUDA = "aam doctor which one this torch was built for"
 CUDA_HINT = f"nvidia-smi says which CUDA the driver knows, {OWN_CUDA}"
-# The likely reasons on the first day of a site.
-NO_DEVICE = {
-    "hip": "are /dev/kfd and /dev/dri there (if only outside the container, bind them by the key "
-    "enter of the site, --bind /dev/kfd), and are you in their group (ls -l /dev/kfd)",
-    "cuda": "does the job ask for GPUs (gres), and does the image get the driver (--nv)",
-}
 
 
 class ChildEnd(NamedTuple):
@@ -455,85 +447,3 @@ def first_tensor(
         return f"took longer than {seconds:g} s"
     lines = end.errors.strip().splitlines() if end.status > 0 else []
     return (lines or [str(end)])[-1] if end.status else ""
-
-
-def device_problem(kind: str, expected: int, built: str | None, count: int) -> str:
-    """Describe how the devices of a node differ from those of the job's site; empty if they do not.
-
-    Parameters
-    ----------
-    kind
-        ``hip`` or ``cuda``.
-    expected
-        The number of devices of a node.
-    built
-        What torch is built for.
-    count
-        The number of devices that torch sees.
-    """
-    if built != kind:
-        return f"torch is built for {built or 'the CPU'}, the site has {kind} devices: IMAGE=PATH"
-    if count == 0:
-        return f"torch sees no GPU on this node: {NO_DEVICE[kind]}? ALLOW_CPU=1 computes on the CPU"
-    if count != expected:
-        counts = f"torch sees {count} devices on this node, the site has {expected}"
-        return f"{counts}: AAM_SITE_DEVICES_PER_NODE names their number"
-    return ""
-
-
-def masks_line(masks: Sequence[int], nodes: Sequence[int], cpus: Mapping[int, set[int]]) -> str:
-    """Return a line that says whether device i is next to CPU mask i.
-
-    Parameters
-    ----------
-    masks
-        One for each task of a node, as bits.
-    nodes
-        The NUMA node of each device; -1: unknown.
-    cpus
-        The CPUs of each NUMA node.
-    """
-    if len(nodes) != len(masks) or not set(nodes) <= cpus.keys():
-        return f"the system does not say next to which CPUs the devices are (NUMA nodes {nodes})"
-    sets = [{bit for bit in range(mask.bit_length()) if mask >> bit & 1} for mask in masks]
-    places = zip(range(len(nodes)), sets, nodes, strict=True)
-    far = [f"{i} (NUMA node {node})" for i, own, node in places if not own <= cpus[node]]
-    if not far:
-        return f"device i is next to CPU mask i (NUMA nodes {', '.join(map(str, nodes))})"
-    order = "mend cpu_sets of the site, else their tasks compute far from their memory"
-    return f"warning: devices not next to the CPU mask of their number: {', '.join(far)}; {order}"
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Check every GPU of this node, all at the same time; return 1 when one is missing or fails, 2
-    for a torch that is not built for it.
-    """
-    import torch
-
-    program = "python -m aam.device.environment"
-    parser = argparse.ArgumentParser(prog=program, description=main.__doc__)
-    parser.add_argument("--device", choices=tuple(NO_DEVICE), required=True)
-    parser.add_argument("--devices", type=int, required=True, help="number that a node has")
-    parser.add_argument("--masks", default="", help="CPU masks of the tasks, in hexadecimal")
-    options = parser.parse_args(words)
-    built = "hip" if torch.version.hip else "cuda" if torch.version.cuda else None
-    count = torch.cuda.device_count()
-    problem = device_problem(options.device, options.devices, built, count)
-    if problem:
-        print(problem, file=sys.stderr)
-        return 1 if built == options.device else 2
-    if options.masks:
-        masks = [int(mask, 16) for mask in options.masks.split(",")]
-        print(f"{os.uname().nodename}: {masks_line(masks, numa_nodes(), numa_cpus())}", flush=True)
-    names = [f"cuda:{index}" for index in range(count)]
-    with ThreadPoolExecutor() as pool:
-        results = [*pool.map(first_tensor, names)]
-    hint = HIP_HINT if built == "hip" else CUDA_HINT
-    for name, failure in zip(names, results, strict=True):
-        if failure:
-            print(f"{name}: the first tensor {failure}; {hint}", file=sys.stderr)
-    return int(any(results))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -191,7 +191,9 @@ def test_pages_of_copied_files_are_dropped(bash, tmp_path):
 
 
 def test_the_first_step_of_a_job_checks_the_devices_of_a_site_with_gpus(bash, tmp_path):
-    write_program(tmp_path / "containers" / "run", 'echo "$@" >called; exit 7')
+    write_program(tmp_path / "containers" / "run", 'echo "$@" >called; cat >>called; exit 7')
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "first_tensor.py").write_text("the program")
     settings = (
         f"AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv) INSIDE=python DEVICES=4 MASKS=0x1"
     )
@@ -199,7 +201,7 @@ def test_the_first_step_of_a_job_checks_the_devices_of_a_site_with_gpus(bash, tm
     assert bash(f"DEVICE=cpu {settings}; first_tensor").returncode == 0
     assert not called.exists()
     assert bash(f"DEVICE=hip {settings}; first_tensor").returncode == 7
-    expected = "--nv image python -m aam.device.environment --device hip --devices 4 --masks 0x1\n"
+    expected = "--nv image python - hip 4 0x1\nthe program"
     assert called.read_text() == expected
 
 

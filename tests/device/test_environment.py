@@ -84,7 +84,6 @@ def apu(numa: int, bus: int, part: int = 0) -> dict:
 
 
 COSMOS = {0: "0-23,96-119", 1: "24-47,120-143", 2: "48-71,144-167", 3: "72-95,168-191"}
-MASKS = [(2**24 - 1) << shift | (2**24 - 1) << 96 + shift for shift in (0, 24, 48, 72)]
 
 
 def test_gpus_of_other_jobs_end_no_command(tmp_path, monkeypatch):
@@ -95,6 +94,7 @@ def test_gpus_of_other_jobs_end_no_command(tmp_path, monkeypatch):
     assert module._architectures() == ["gfx942"]
     module.prepare_environment()
     assert module.numa_nodes(system) == [1]
+    assert module.numa_cpus(system)[1] == {*range(24, 48), *range(120, 144)}
     assert module.amd_gpus(tmp_path / "absent") == []
 
 
@@ -113,24 +113,6 @@ def test_devices_are_in_the_order_of_the_kernel(tmp_path):
         card.mkdir(parents=True)
         (card / "device").symlink_to(device)
     assert module.numa_nodes(tmp_path / "nvidia") == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "masks", "line"),
-    [
-        ([0, 1, 2, 3], MASKS, "device i is next to CPU mask i (NUMA nodes 0, 1, 2, 3)"),
-        ([0, 0, 1, 1], [1, 2, 1 << 24, 2 << 24], "device i is next to CPU mask i"),
-        ([0, 1, 3, 2], MASKS, "warning: devices not next to the CPU mask of their number: 2 (NUMA"),
-        ([0, 1, 2, 3], MASKS[:3], "the system does not say"),
-        ([0, 1, 2, -1], MASKS, "the system does not say"),
-        ([], MASKS, "the system does not say"),
-        ([0], [2**48 - 1], "warning: devices not next to the CPU mask of their number: 0 (NUMA"),
-    ],
-)
-def test_a_line_says_whether_devices_are_next_to_their_masks(tmp_path, nodes, masks, line):
-    cpus = module.numa_cpus(simulated_system(tmp_path, [], COSMOS))
-    assert cpus[1] == {*range(24, 48), *range(120, 144)}
-    assert module.masks_line(masks, nodes, cpus).startswith(line)
 
 
 def test_free_memory_of_an_apu_is_that_next_to_the_process(tmp_path, monkeypatch):
@@ -301,40 +283,3 @@ def test_a_child_that_cannot_be_killed_is_left(monkeypatch):
 
     monkeypatch.setattr("subprocess.Popen", Stuck)
     assert first_tensor("cuda:0", "# {}", 0.1) == "took longer than 0.1 s"
-
-
-@pytest.mark.parametrize(("hip", "hint"), [("6.3", "without --rocm"), (None, "nvidia-smi")])
-def test_all_devices_of_a_node_are_checked(monkeypatch, capsys, hip, hint):
-    monkeypatch.setattr("torch.version.hip", hip)
-    monkeypatch.setattr("torch.version.cuda", None if hip else "12.6")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    failures = {"cuda:2": "ended with SIGSEGV"}
-    monkeypatch.setattr(module, "first_tensor", lambda name: failures.get(name, ""))
-    words = ["--device", "hip" if hip else "cuda", "--devices", "4"]
-    assert module.main(words) == 1
-    message = capsys.readouterr().err
-    assert message.startswith(f"cuda:2: the first tensor ended with SIGSEGV; {hint}")
-    assert message.count("\n") == 1
-    monkeypatch.setattr(module, "first_tensor", lambda name: "")
-    assert module.main(words) == 0
-    monkeypatch.setattr(module, "numa_nodes", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(module, "numa_cpus", lambda: {node: {node} for node in range(4)})
-    assert module.main([*words, "--masks", "0x1,0x2,0x8,0x4"]) == 0
-    assert "2 (NUMA node 2), 3 (NUMA node 3)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("kind", "built", "count", "problem"),
-    [
-        ("hip", "hip", 4, ""),
-        ("hip", "hip", 0, "torch sees no GPU on this node: are /dev/kfd and /dev/dri there"),
-        ("cuda", "cuda", 0, "torch sees no GPU on this node: does the job ask for GPUs"),
-        ("hip", None, 0, "torch is built for the CPU, the site has hip devices"),
-        ("cuda", "hip", 4, "torch is built for hip, the site has cuda devices"),
-        ("hip", "hip", 12, "torch sees 12 devices on this node, the site has 4"),
-    ],
-)
-def test_the_devices_must_be_those_of_the_site(kind, built, count, problem):
-    found = module.device_problem(kind, 4, built, count)
-    assert found.startswith(problem)
-    assert bool(found) == bool(problem)
