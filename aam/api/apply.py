@@ -5,15 +5,15 @@ read, and the folder that they write.
 from __future__ import annotations
 
 import csv
-import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, PredictConfig
@@ -29,17 +29,14 @@ from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable, is_written, write_predictions
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY_FILES, RUN, OutputFolder, check_replaced_file
-from aam.io.matrices import write_distances, write_lines
+from aam.io.matrices import write_distances
 from aam.options import RuntimeConfig, command_line, files_read, not_none, to_dict
 from aam.predict.prediction import MOST_UNSEEN, NO_INTERVAL, NO_PREDICTION, predict_samples
 from aam.predict.saved_model import SavedModel, load_models
-from aam.training.inference import SAMPLES_OF_PART, encode_table, run_model
+from aam.training.inference import encode_table, run_model
 from aam.typing import Reals
 
 log = logging.getLogger("aam")
-
-# Vectors of rows in their order, a few thousand rows at a time.
-Parts = Iterable[Reals]
 
 
 def output_of(command: str, config: Any, outputs: Sequence[str]) -> OutputFolder:
@@ -200,10 +197,10 @@ def predict_table(config: PredictConfig) -> None:
 
 def embedded(
     models: Sequence[SavedModel], config: EmbedConfig, table: TableLike
-) -> tuple[Study, Parts, Parts | None, PlacedSamples | None]:
+) -> tuple[Study, pd.DataFrame, pd.DataFrame | None, PlacedSamples | None]:
     """Encode a table.
 
-    Returns the study, vectors of its samples, vectors of its ASVs, which a reference has not, and
+    Returns the study, vectors by sample, vectors by ASV, which a reference has not, and
     its samples on the reference, for a reference or if distances are asked for.
 
     Raises
@@ -215,7 +212,8 @@ def embedded(
     saved = _single(models)
     if saved.only_places:
         study, on_tree = place_samples(models, config, table)
-        return study, on_tree.vectors(), None, on_tree
+        vectors = np.concatenate([*on_tree.vectors()])
+        return study, _vector_frame(vectors, study.table.sample_ids, "sample-id"), None, on_tree
     network, depth, placed = saved.require_network(), config.rarefy_depth, None
     if depth is not None and depth > saved.depth:
         expected = (
@@ -229,17 +227,15 @@ def embedded(
     asvs = encode_table(network, study, saved.device, config.runtime)
     placed_study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     rows = np.arange(len(study.table))
+    outputs = run_model(network, placed_study, rows, saved.device, config.runtime, asvs=asvs)
+    samples = _vector_frame(outputs.samples.astype(np.float32), study.table.sample_ids, "sample-id")
+    return study, samples, _vector_frame(asvs.cpu().numpy(), study.table.sequences, "asv"), placed
 
-    def samples() -> Iterator[Reals]:
-        for start in range(0, len(rows), SAMPLES_OF_PART):
-            part = rows[start : start + SAMPLES_OF_PART]
-            outputs = run_model(
-                network, placed_study, part, saved.device, config.runtime, asvs=asvs
-            )
-            yield outputs.samples.astype(np.float32)
 
-    asv_vectors = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
-    return study, samples(), asv_vectors, placed
+def _vector_frame(vectors: Reals, ids: Sequence[str], name: str) -> pd.DataFrame:
+    """Vectors by the ids of samples or ASVs, whose index is called `name`."""
+    columns = [f"d{number}" for number in range(vectors.shape[1])]
+    return pd.DataFrame(vectors, pd.Index(ids, name=name), columns)
 
 
 def place_samples(
@@ -287,9 +283,9 @@ def embed_table(config: EmbedConfig) -> None:
     study, samples, asvs, on_tree = embedded(models, config, config.table)
     table = study.table
     with written(output, config) as new:
-        _write_vectors(new, "samples", table.sample_ids, samples, form)
+        _write_vectors(new / "samples", samples, form)
         if asvs is not None:
-            _write_vectors(new, "asvs", table.sequences, asvs, form)
+            _write_vectors(new / "asvs", asvs, form)
         elif on_tree is not None:
             with (new / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
                 rows = csv.writer(file, dialect="excel-tab", lineterminator="\n")
@@ -303,20 +299,10 @@ def embed_table(config: EmbedConfig) -> None:
     log.info("%s: %s", output.folder, text)
 
 
-def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, form: str) -> None:
-    """Write vectors as they come, in parts, in the order of `ids`."""
-    parts = iter(parts)
-    first = next(parts)
-    width, parts = first.shape[1], itertools.chain([first], parts)
+def _write_vectors(path: Path, frame: pd.DataFrame, form: str) -> None:
+    """Write vectors to a file of the format, with the ids next to an array."""
     if form == "npy":
-        layout = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
-        with (folder / f"{name}.npy").open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, layout)
-            for vectors in parts:
-                file.write(np.ascontiguousarray(vectors, "<f4").data)
-        write_text(folder / f"{name}.ids.txt", "".join(f"{row_id}\n" for row_id in ids))
-        return
-    rows = (row for vectors in parts for row in vectors)
-    header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
-    with (folder / f"{name}.tsv").open("w", encoding="utf-8", newline="") as lines:
-        write_lines(lines, header, ids, rows, "\t%.6g")
+        np.save(f"{path}.npy", np.ascontiguousarray(frame))
+        write_text(path.with_suffix(".ids.txt"), "".join(f"{name}\n" for name in frame.index))
+    else:
+        frame.to_csv(f"{path}.tsv", sep="\t", float_format="%.6g")

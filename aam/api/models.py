@@ -167,14 +167,12 @@ class Model:
         (80, 16)
         """
         config = self._configured(EmbedConfig(), table, options)
-        study, samples, asv_vectors, _ = embedded(self.models, config, table)
-        parts, index = samples, pd.Index(study.table.sample_ids, name="sample-id")
-        if asvs:
-            # Its error names models with vectors of ASVs, which a reference tree has not.
-            self.models[0].require_network()
-            parts, index = not_none(asv_vectors), pd.Index(study.table.sequences, name="asv")
-        vectors = np.concatenate([*parts])
-        return pd.DataFrame(vectors, index, [f"d{number}" for number in range(vectors.shape[1])])
+        _, samples, asv_vectors, _ = embedded(self.models, config, table)
+        if not asvs:
+            return samples
+        # Its error names models with vectors of ASVs, which a reference tree has not.
+        self.models[0].require_network()
+        return not_none(asv_vectors)
 
     def distances(
         self, table: TableLike, metric: PlacedMetric = "unifrac", **options: OptionValue

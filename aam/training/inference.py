@@ -27,8 +27,6 @@ WITHOUT_TOKENS = Collation(tokens=False, distances=False)
 
 ASVS_AT_ONCE = 1024
 BATCH_SAMPLES = 128
-# Samples of a large table that are predicted or embedded at a time.
-SAMPLES_OF_PART = 64 * BATCH_SAMPLES
 
 
 @dataclass(frozen=True, eq=False)
