@@ -204,37 +204,25 @@ def checked_table(
 
 # The first cell of the header, folded: "#OTU ID", "feature-id", "Feature ID".
 FEATURE_IDS = ("otuid", "featureid")
-# Tables of other programs by the first cell of their header, folded, and what converts them.
-OTHER_TABLES = {
-    "label": "a .shared of mothur; in mothur, make.biom(shared=FILE) writes BIOM",
-    "representativesequence": "a .count_table of mothur; in mothur, make.shared(count=FILE) and "
-    "then make.biom(shared=current) write BIOM",
-    "cladename": "a table of MetaPhlAn; keep the reads of one rank, as `grep 's__[^|]*$'` does",
-    "geneid": "a table of featureCounts; `tail -n +2 FILE | cut -f 1,7-` leaves the counts",
-}
 BIOM_1 = "BIOM 1.0 (JSON); `biom convert -i FILE -o table.biom --to-hdf5` writes BIOM 2.1"
-# What converts any other table with a header: separator and file are those of the table.
+# What converts other tables with a header: separator and file are those of the table.
 CONVERT = (
     'convert it with python3 -c "import sys, pandas; pandas.read_csv(sys.argv[1], sep={!r}, '
     "dtype=str, index_col=0).to_csv('table.tsv', sep='\\t', index_label='#OTU ID')\" {}; write .T "
-    "before .to_csv if its samples are in rows"
+    "before .to_csv if its samples are in rows; of mothur, pass what make.biom writes"
 )
 
 
 def _check_header(line: str, where: str) -> None:
     """Raise `InputError`, with what converts the table, if a line is not the header of a table."""
-    name = folded(line.split("\t")[0])
-    if name in FEATURE_IDS and '"' not in line:
-        return
-    remedy = CONVERT.format(max("\t,; ", key=line.count), shlex.quote(where))
-    if name in OTHER_TABLES:
-        remedy = f"it looks like {OTHER_TABLES[name]}"
-    raise InputError(problem(where, f"begins with {line[:60]!r}", EXPECTED_TABLE, remedy))
+    if folded(line.split("\t")[0]) not in FEATURE_IDS or '"' in line:
+        remedy = CONVERT.format(max("\t,; ", key=line.count), shlex.quote(where))
+        raise InputError(problem(where, f"begins with {line[:60]!r}", EXPECTED_TABLE, remedy))
 
 
 def _is_comment(line: str) -> bool:
     """Return whether a line above the header is blank, or text without cells."""
-    return not line.strip() or (line.startswith(("# ", "#mpa")) and "\t" not in line)
+    return not line.strip() or (line.startswith("# ") and "\t" not in line)
 
 
 def read_tsv(text: str, where: str) -> AmpliconTable:

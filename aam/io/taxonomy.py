@@ -16,17 +16,14 @@ from aam.io.text import Faults, folded, read_text, unix
 # The one form, that of QIIME 2, folded.
 FIRST_COLUMNS = ["featureid", "taxon"]
 EXPECTED_TAXONOMY = "text with tabs that begins with 'Feature ID' and 'Taxon', or .qza of QIIME 2"
-# Commands that convert a FILE of other programs, by what its first line looks like.
-TO_QIIME2 = (
-    "(printf 'Feature ID\\tTaxon\\n'; {} | sed -E 's/\\([0-9.]+\\)//g; "
-    "s/([dkpcofgs]):/\\1__/g; s/,/; /g') > taxonomy.tsv"
+# Commands that convert a FILE of mothur, USEARCH or VSEARCH, and a matrix of R.
+CONVERT = (
+    "convert those of mothur and SINTAX with (printf 'Feature ID\\tTaxon\\n'; grep -v ^OTU.Size "
+    "FILE | sed -E 's/\\t[0-9]+\\t/\\t/; s/\\([0-9.]+\\)//g; s/([dkpcofgs]):/\\1__/g; s/,/; /g' "
+    "| cut -f 1,2) > taxonomy.tsv and in R write data.frame('Feature ID'=rownames(x), Taxon="
+    "apply(x, 1, paste, collapse='; '), check.names=FALSE) with sep='\\t', quote=FALSE, "
+    "row.names=FALSE"
 )
-OTHER_TAXONOMIES = {
-    "OTU\tSize\tTaxonomy": TO_QIIME2.format("tail -n +2 FILE | cut -f 1,3"),
-    r"[^\t]+\t([^\t;]+\([0-9.]+\);|[dk]:)": TO_QIIME2.format("cut -f 1,2 FILE"),
-    ".*(kingdom|phylum)": "in R, data.frame('Feature ID'=rownames(x), Taxon=apply(x, 1, paste, "
-    "collapse='; '), check.names=FALSE), written with sep='\\t', quote=FALSE, row.names=FALSE",
-}
 
 STANDARD_RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
 
@@ -176,11 +173,9 @@ def read_taxonomy(path: Path) -> Taxonomy:
     text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
     header, *lines = unix(text).split("\n")
     if [folded(cell) for cell in header.split("\t")[:2]] != FIRST_COLUMNS:
-        ways = (
-            way for form, way in OTHER_TAXONOMIES.items() if re.match(form, header, re.IGNORECASE)
+        raise InputError(
+            problem(path, f"begins with {short(header)!r}", EXPECTED_TAXONOMY, CONVERT)
         )
-        remedy = next((f"convert it: {way}" for way in ways), "")
-        raise InputError(problem(path, f"begins with {short(header)!r}", EXPECTED_TAXONOMY, remedy))
     faults, lineages = Faults(path), dict[str, Lineage]()
     for number, line in enumerate(lines, 2):
         feature, *cells = (cell.strip() for cell in line.split("\t"))

@@ -204,10 +204,13 @@ OTHER_FORMS = {
     "quotes": ('"#OTU ID"\t"s1"\t"s2"\nO1\t1\t0\n', CONVERT.format("\t")),
     "samples in rows": ("sample-id\tO1\ns1\t3\n", "write .T before .to_csv if its samples are"),
     "DADA2": ('"","{0}","{1}"\n"s1",1,2\n', "write .T before .to_csv"),
-    "shared": ("label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n", "make.biom(shared=FILE)"),
-    "count_table": ("Representative_Sequence\ttotal\ts1\nO1\t5\t5\n", "make.shared(count=FILE)"),
-    "MetaPhlAn": ("#mpa_v31\nclade_name\ts1\nk__B\t1.5\n", "a table of MetaPhlAn; keep"),
-    "featureCounts": ("Geneid\tChr\tStart\ts1\nO1\tc\t1\t9\n", "cut -f 1,7-"),
+    "shared": (
+        "label\tGroup\tnumOtus\tO1\n0.03\ts1\t1\t5\n",
+        "of mothur, pass what make.biom writes",
+    ),
+    "count_table": ("Representative_Sequence\ttotal\ts1\nO1\t5\t5\n", "make.biom writes"),
+    "MetaPhlAn": ("#mpa_v31\nclade_name\ts1\nk__B\t1.5\n", CONVERT.format("\t")),
+    "featureCounts": ("Geneid\tChr\tStart\ts1\nO1\tc\t1\t9\n", CONVERT.format("\t")),
 }
 
 

@@ -52,7 +52,7 @@ def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
         ("", "begins with '', expected text"),
         (
             '"","Kingdom","Phylum"\n"a","B",NA\n',
-            "in R, data.frame('Feature ID'=rownames(x), Taxon=",
+            "in R write data.frame('Feature ID'=rownames(x), Taxon=",
         ),
         ("\x89HDF\r\n\x1a\n", "is HDF5, as BIOM tables are, expected text"),
     ],
@@ -127,8 +127,8 @@ def test_names_for_people(text: str, name: str):
 def test_the_command_of_the_message_converts(tmp_path: Path, monkeypatch, text: str):
     monkeypatch.chdir(tmp_path)
     Path("FILE").write_text(text)
-    command = refusal(read_taxonomy, Path("FILE")).partition("convert it: ")[2]
-    subprocess.run(["bash", "-c", command], check=True)
+    command = refusal(read_taxonomy, Path("FILE")).partition(" SINTAX with ")[2]
+    subprocess.run(["bash", "-c", command.partition(" and in R ")[0]], check=True)
     (lineage,) = read_taxonomy(Path("taxonomy.tsv")).lineages.values()
     assert display_name(lineage) == "Clostridia, order unknown"
 
