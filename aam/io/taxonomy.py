@@ -33,15 +33,10 @@ RANKS |= {f"D_{level}": rank for level, rank in enumerate(STANDARD_RANKS)}
 # Those of SILVA's files of all levels go on below, where ranks differ.
 PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
-UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
-
-# Names that databases give to what has none, as "uncultured_bacterium", "human_gut" or, in UNITE,
-# "Agaricales_gen_Incertae_sedis" and "Agaricales_sp".
+# Names of what has none, as "uncultured_bacterium", "human_gut_metagenome" or "Incertae_Sedis".
 PLACEHOLDER = re.compile(
-    r"(uncultured|unidentified|unclassified|unknown|ambiguous|undetermined|unculturable)\b.*"
-    r"|(.*\b)?metagenome|(.* )?incertae sedis|(bacterium|organism|environmental sample)s?( .*)?"
-    r"|((human|mouse|pig|swine|bovine|chicken) )?(gut|oral|fecal|faecal|feces|skin|rumen)( .*)?"
-    r"|[^ ]+ sp\.?"
+    r"(un(assigned|classified|cultured|identified|known)|ambiguous)\b.*|na|nan|none|"
+    r"|(.*\b)?metagenome|(.* )?incertae sedis"
 )
 
 DOMAINS = frozenset({"bacteria", "archaea", "eukaryota", "eukarya"})
@@ -83,8 +78,7 @@ def _hangs(lineage: Sequence[str]) -> bool:
 
 def is_placeholder(name: str) -> bool:
     """Whether a name stands for an unknown taxon, such as ``g__uncultured``."""
-    plain = plain_name(name).lower()
-    return plain in UNASSIGNED or bool(PLACEHOLDER.fullmatch(plain.replace("_", " ")))
+    return PLACEHOLDER.fullmatch(plain_name(name).lower().replace("_", " ")) is not None
 
 
 def plain_name(name: str) -> str:

@@ -107,7 +107,7 @@ def test_a_taxonomy_without_a_taxon_of_the_table_is_refused(tmp_path: Path):
         ("g__[Eubacterium]; s__rectale", "[Eubacterium] rectale"),
         (
             "f__Agaricaceae;g__Agaricales_gen_Incertae_sedis;s__Agaricales_sp",
-            "Agaricaceae, genus unknown",
+            "Agaricales sp",
         ),
         ("k__Bacteria; p__[Tenericutes]; c__Molli\tcutes", "Molli cutes, order unknown"),
     ],
