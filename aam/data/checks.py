@@ -24,8 +24,6 @@ MOST_LARGEST = 3
 LEAST_DEPTHS = 6
 # Depths that differ by a smaller share are equal; more reads per sample come from no sequencer.
 SAME_DEPTH, MOST_READS = 0.005, 10**8
-# Counts of a table of logarithms: the largest, and the least median of those above 0.
-LARGEST_LOG, LEAST_MEDIAN_LOG = 25, 3
 
 
 def list_groups(metadata: Metadata, group: str, ids: Ids) -> None:
@@ -64,20 +62,16 @@ def list_shallow_samples(table: AmpliconTable) -> None:
 
 
 def warn_of_reads(table: AmpliconTable) -> None:
-    """Warn of whole numbers that are no reads: equal sums, too many reads, logarithms."""
-    depths, reads = table.depths[table.depths > 0], table.counts.data
+    """Warn of whole numbers that are no reads: equal sums, too many reads."""
+    depths = table.depths[table.depths > 0]
     if len(depths) < LEAST_DEPTHS:
         return
-    middle, largest = float(np.median(depths)), int(reads.max(initial=0))
-    is_rich = np.median(np.diff(table.counts.indptr)) >= LEAST_MEDIAN_LOG**2
-    reason = ""
+    middle, reason = float(np.median(depths)), ""
     if depths.max() - depths.min() <= SAME_DEPTH * middle:
         scaled = "they were rarefied, or scaled to one sum (counts per million, shares)"
         reason = f"all samples have {middle:,.0f} reads; {scaled}"
     elif middle > MOST_READS:
         reason = f"half of the samples have {middle:,.0f} reads, more than any sequencer gives"
-    elif largest <= LARGEST_LOG and is_rich and np.median(reads) >= LEAST_MEDIAN_LOG:
-        reason = f"no ASV has more than {largest} reads in a sample; the counts may be logarithms"
     if reason:
         log.warning("warning: %s. Pass the reads as they were counted", reason)
 

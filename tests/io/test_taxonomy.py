@@ -105,10 +105,7 @@ def test_a_taxonomy_without_a_taxon_of_the_table_is_refused(tmp_path: Path):
         ("g__Actinomyces; s__Schaalia_odontolytica", "Schaalia odontolytica"),
         ("g__Clostridium_sensu_stricto_1; s__Clostridium_butyricum", "Clostridium butyricum"),
         ("g__[Eubacterium]; s__rectale", "[Eubacterium] rectale"),
-        (
-            "f__Agaricaceae;g__Agaricales_gen_Incertae_sedis;s__Agaricales_sp",
-            "Agaricales sp",
-        ),
+        ("f__Agaricaceae;g__Agaricales_gen_Incertae_sedis;s__Agaricales_sp", "Agaricales sp"),
         ("k__Bacteria; p__[Tenericutes]; c__Molli\tcutes", "Molli cutes, order unknown"),
     ],
 )
