@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
 import textwrap
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic_core import to_json
 
 from aam.engine.run import read_record
 from aam.files.atomic import write_text
 from aam.files.output_folder import DOME, PAGE, RUN
-from aam.report.audit import warnings_of, with_advice
+from aam.report.audit import with_advice
 from aam.report.charts import plain_lines, printable
-from aam.report.page import ReportData, all_warnings, page_data, page_html
-from aam.report.record import judged_samples, texts
+from aam.report.page import ReportData, page_data, page_html
+from aam.report.record import texts
 
 log = logging.getLogger("aam")
 
@@ -43,21 +44,14 @@ def write_figures(folder: Path, results: ReportData) -> None:
             figure.write(place)
 
 
-def summary_lines(results: ReportData) -> list[str]:
-    """Lines of a run for the terminal: results, warnings, and tables of a pretrained encoder."""
-    targets = []
-    for record in results.records:
-        audit = results.audits.get(record["target"])
-        confounded = [] if audit is None else warnings_of(audit)
-        samples = judged_samples(record)
-        targets.append({**record, "confounded": confounded, "samples_in_words": samples})
+def summary_lines(results: ReportData, page: Mapping[str, Any]) -> list[str]:
+    """Lines of a run for the terminal: results and warnings, as its page shows them, and tables of
+    a pretrained encoder.
+    """
+    pairs = zip(results.records, page["targets"], strict=True)
+    targets = [{**record, **shown} for record, shown in pairs]
     template = texts().get_template("terminal.j2")
-    text = template.render(
-        title=results.title,
-        targets=targets,
-        warnings=all_warnings(results),
-        most_cautions=MOST_CAUTIONS,
-    )
+    text = template.render(page, targets=targets, most_cautions=MOST_CAUTIONS)
     wrap = textwrap.TextWrapper(
         TERMINAL_WIDTH, subsequent_indent="    ", break_on_hyphens=False
     ).wrap
@@ -69,11 +63,9 @@ def with_record(results: ReportData, folder: Path) -> ReportData:
     """Add the run.json of a folder, if there is one, and the time since its start."""
     if not (folder / RUN).is_file():
         return results
-    record, seconds = read_record(folder / RUN), 0.0
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-        started = datetime.strptime(record["started"], "%Y-%m-%dT%H:%M:%S%z")
-        seconds = max(time.time() - started.timestamp(), 0.0)
-    return replace(results, record=record, seconds=seconds)
+    record = read_record(folder / RUN)
+    started = datetime.strptime(record["started"], "%Y-%m-%dT%H:%M:%S%z")
+    return replace(results, record=record, seconds=max(time.time() - started.timestamp(), 0.0))
 
 
 def write_results(folder: Path, results: ReportData) -> None:
@@ -99,5 +91,5 @@ def write_results(folder: Path, results: ReportData) -> None:
         tables[table.title] = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     text = to_json({"targets": targets, "tables": tables}, indent=1, inf_nan_mode="null").decode()
     write_text(folder / "metrics.json", f"{text}\n")
-    for line in summary_lines(results):
+    for line in summary_lines(results, page):
         log.info("%s", line)

@@ -245,11 +245,6 @@ def page_html(page: Mapping[str, Any], explanation: Mapping[str, Any] | None = N
     return template.render(**page, explanation=explanation) + "\n"
 
 
-def report_html(results: ReportData) -> str:
-    """Return the page of a report as HTML."""
-    return page_html(page_data(results))
-
-
 def read_page(path: Path) -> dict[str, Any]:
     """Read what the page of a run shows.
 

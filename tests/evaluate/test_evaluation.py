@@ -22,11 +22,12 @@ from aam.evaluate.intervals import number
 from aam.evaluate.predictions import PredictionTable, TargetPredictions, make_predictions
 from aam.io.metadata import Metadata
 from aam.predict.baselines import baselines_by_target, baselines_of
-from aam.report.page import ReportData, report_html
+from aam.report.page import ReportData
 from aam.report.record import record_of, tiles
 from aam.report.training import dropped_by_class
 from tests.data.studies import load_study, samples_in, typed_metadata
 from tests.evaluate.simulated import scored
+from tests.report.test_figures import report_html
 
 CPU = torch.device("cpu")
 

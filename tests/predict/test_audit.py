@@ -12,7 +12,7 @@ from aam.config import AuditConfig
 from aam.predict.leaks import share_decided
 from aam.report.audit import audit_table, sentences_of, warnings_of, with_advice
 from aam.report.files import summary_lines
-from aam.report.page import ReportData, report_html
+from aam.report.page import ReportData, page_data, page_html
 from tests.report.test_figures import classes
 
 SAMPLES, FEATURES, DONORS = 120, 60, 20
@@ -177,9 +177,10 @@ def test_a_column_that_cannot_be_told_from_the_class_is_said_first():
     assert "these samples cannot tell them apart" in sentence
     result = classes()
     results = ReportData("aam train", {}, {}, {}, (result,), audits={result.names.target: audit})
-    page = report_html(results)
-    assert page.index("cannot tell them apart") < page.index("Verdict")
-    assert "cannot tell them apart" in " ".join(" ".join(summary_lines(results)).split())
+    page = page_data(results)
+    text = page_html(page)
+    assert text.index("cannot tell them apart") < text.index("Verdict")
+    assert "cannot tell them apart" in " ".join(" ".join(summary_lines(results, page)).split())
 
 
 def test_a_column_of_times_names_no_donors():

@@ -22,9 +22,9 @@ import pytest
 from aam.explain.results import explanation_html, importances
 from aam.report.charts import Table
 from aam.report.encoder_quality import distances_figure
-from aam.report.page import ReportData, page_data, page_html, report_html
+from aam.report.page import ReportData, page_data, page_html
 from tests.explain.test_page import explained
-from tests.report.test_figures import classes, distances, regression
+from tests.report.test_figures import classes, distances, regression, report_html
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

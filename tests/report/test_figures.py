@@ -43,10 +43,15 @@ from aam.report.figures import (
     worst_rows,
 )
 from aam.report.files import write_figures
-from aam.report.page import ReportData
+from aam.report.page import ReportData, page_data, page_html
 from aam.report.tables import worst_table
 from tests.evaluate.simulated import majority, median, predictions_of
 from tests.predict.test_learning_curve import curve
+
+
+def report_html(results: ReportData) -> str:
+    """The page of a report."""
+    return page_html(page_data(results))
 
 
 @functools.cache

@@ -19,10 +19,10 @@ from aam.predict.baselines import NEIGHBOURS
 from aam.predict.folds import _outputs
 from aam.report.files import write_results
 from aam.report.methods import REFERENCES, described, references
-from aam.report.page import report_html
 from aam.report.record import record_of
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, two_classes
+from tests.report.test_figures import report_html
 from tests.report.test_provenance import RECORD
 from tests.report.test_report import HOSTILE, Page, data, numeric
 

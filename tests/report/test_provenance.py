@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from aam.report.files import with_record
-from aam.report.page import report_html
 from aam.report.provenance import provenance
+from tests.report.test_figures import report_html
 from tests.report.test_report import HOSTILE, Page, data
 
 RECORD = {

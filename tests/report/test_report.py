@@ -22,12 +22,12 @@ from aam.evaluate.predictions import TargetPredictions
 from aam.report.charts import Table
 from aam.report.figures import target_figures
 from aam.report.files import summary_lines, write_results
-from aam.report.page import TERMS, ReportData, report_html, with_terms
+from aam.report.page import TERMS, ReportData, page_data, with_terms
 from aam.report.record import judged_samples, record_of, unit_of
 from aam.report.record import tiles as tiles_of
 from tests.evaluate import simulated
 from tests.evaluate.simulated import majority, median, predictions_of, two_classes
-from tests.report.test_figures import classes
+from tests.report.test_figures import classes, report_html
 
 HOSTILE = "<script src='https://example.org/x.js'>\"&\x1b[31m</script>"
 EMPTY_TAGS = {"meta", "img"}
@@ -115,6 +115,11 @@ def test_limits_of_a_difference_of_shares_stay_within_minus_one_and_one():
         assert -1 <= one.tested_difference.low <= one.tested_difference.high <= 1
 
 
+def printed(results: ReportData) -> list[str]:
+    """What a terminal shows of a report."""
+    return summary_lines(results, page_data(results))
+
+
 # --- the page ----------------------------------------------------------------------------------
 
 
@@ -191,7 +196,7 @@ def test_the_page_shows_everything():
 
 
 def test_a_terminal_shows_results_baseline_verdict_and_warnings_on_one_screen():
-    lines = summary_lines(data())
+    lines = printed(data())
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text, result = " ".join(line.strip() for line in lines), numeric()
@@ -199,7 +204,7 @@ def test_a_terminal_shows_results_baseline_verdict_and_warnings_on_one_screen():
     assert "best baseline: the training median, " in text
     assert f"verdict: {result.verdict.words}." in text
     assert "warning: a third of the ASVs" in text
-    assert summary_lines(replace(data(), targets=()))[-1] == "8-mer Jaccard   0.958"
+    assert printed(replace(data(), targets=()))[-1] == "8-mer Jaccard   0.958"
 
 
 def bounded() -> TargetPredictions:
@@ -226,7 +231,7 @@ def test_coverage_is_shown_and_said_where_it_is_too_low():
 @pytest.mark.parametrize("subset", ["validation", "train", "seen-group"])
 def test_only_held_out_samples_are_called_so(subset: str):
     given = replace(numeric().predictions, predicted=numeric().predictions.truth + 0.1)
-    text = "\n".join(summary_lines(data(judge(of_subset(given, subset)))))
+    text = "\n".join(printed(data(judge(of_subset(given, subset)))))
     assert "0 held-out samples" not in text
     assert ("Better than guessing" in text) == (subset != "train")
 
@@ -292,7 +297,7 @@ def test_nothing_in_the_data_becomes_markup():
         assert not name.startswith("on"), (tag, name)
         inside = re.fullmatch(r"#[a-z]+(-[a-z]+)*(-\d+)?", str(value))
         assert name not in ("src", "href") or inside, "links stay inside"
-    assert all(line.isprintable() for line in summary_lines(hostile()))
+    assert all(line.isprintable() for line in printed(hostile()))
 
 
 def test_the_page_forbids_outside_resources():
