@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 from sklearn.metrics.cluster import contingency_matrix
 
+from aam.data.splits import QUANTILES, strata_codes
 from aam.io.dates import read_dates
 from aam.io.metadata import Metadata
 from aam.io.text import is_number
 from aam.typing import Floats, Ids, Ints
 
-# Numbers of more values are divided into this number of parts of equal size.
-QUANTILES = 5
 # Share of the samples of each level that lie in one level of a coarser column.
 NESTED = 0.98
 
@@ -50,11 +48,7 @@ class Column(NamedTuple):
         """Levels, or `QUANTILES` parts of more numbers; missing values are a stratum, int64 [N]."""
         if not self.is_number or self.levels <= QUANTILES:
             return self.codes + 1
-        has_number = np.isfinite(self.numbers)
-        strata = np.zeros(len(self.codes), np.int64)
-        ranks = rankdata(self.numbers[has_number], method="max")
-        strata[has_number] = np.ceil(ranks * QUANTILES / len(ranks))
-        return strata
+        return strata_codes(self.numbers, len(self.numbers))
 
 
 def read_column(metadata: Metadata, name: str, ids: Ids) -> Column:

@@ -14,8 +14,8 @@ import pandas as pd
 from scipy import sparse
 
 from aam.config import DataConfig
-from aam.data.columns import QUANTILES, Column, is_constant_within, nested_in, read_column
-from aam.data.splits import Split
+from aam.data.columns import Column, is_constant_within, nested_in, read_column
+from aam.data.splits import QUANTILES, Split
 from aam.device.rng import generator
 from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable

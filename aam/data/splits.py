@@ -90,7 +90,7 @@ class _Samples:
         order = sorted(range(len(ids)), key=ids.__getitem__)
         self.kind, labels = ("samples", ids) if groups is None else ("groups", groups)
         self.ids, self.groups = ([names[row] for row in order] for names in (ids, labels))
-        self.strata, self.seed = _codes(strata, len(ids))[order], seed
+        self.strata, self.seed = strata_codes(strata, len(ids))[order], seed
 
     def parts(self, rows: Rows, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
         """Deal the groups at `rows` into parts of `sizes` groups, evenly over the strata.
@@ -150,7 +150,7 @@ class _Samples:
         return self.split({group for group, name in folds.items() if name == fold}, folds, size)
 
 
-def _codes(strata: Strata, n: int) -> Ints:
+def strata_codes(strata: Strata, n: int) -> Ints:
     """Number the strata: each text, or each quantile of numbers; missing values come last."""
     if strata is None:
         return np.zeros(n, dtype=np.int64)

@@ -170,7 +170,7 @@ def test_columns_are_read_as_numbers_dates_or_text():
 def test_strata_are_levels_or_parts_of_numbers():
     assert column("c", list("abc")).strata.tolist() == [1, 2, 3]
     numbers = column_of_numbers("n", [*range(20), np.nan])
-    assert np.bincount(numbers.strata).tolist() == [1, 4, 4, 4, 4, 4]
+    assert np.bincount(numbers.strata).tolist() == [4, 4, 4, 4, 4, 1]
 
 
 def test_a_column_is_constant_within_a_finer_one():
