@@ -80,6 +80,8 @@ def calibration(complete: TargetPredictions) -> pd.DataFrame:
 
 def parts_of_range(complete: TargetPredictions) -> Iterator[Part]:
     """Parts of the range of a number with about as many samples each; none of few values."""
+    if complete.labels or not len(complete.truth):
+        return
     edges = np.unique(np.quantile(complete.truth, np.linspace(0, 1, PARTS + 1)))
     if len(edges) < 3:
         # Most samples have one value: the others are a part.
@@ -107,44 +109,37 @@ def parts_by(complete: TargetPredictions, name: str, values: Array | None) -> It
 
 
 def _error_frame(parts: Sequence[Part]) -> pd.DataFrame:
-    """Error, coverage and size of each part."""
+    """Error, coverage and size of each part of the samples of a number."""
     rows = []
-    for part in parts:
-        samples = part.predictions
+    for name, samples in parts:
+        covered = conformal_coverage(samples, 0, REPEATS)
+        errors = {
+            "prediction minus truth": _mean_error(samples),
+            "absolute error": float(samples.errors.mean()),
+            "coverage": covered.get("coverage", Interval(math.nan)),
+        }
         size = {"samples": len(samples.truth), "groups": samples.group_count}
-        if samples.labels:
-            errors: dict[str, object] = {"accuracy": share_right(samples)}
-        else:
-            covered = conformal_coverage(samples, 0, REPEATS)
-            errors = {
-                "prediction minus truth": _mean_error(samples),
-                "absolute error": float(samples.errors.mean()),
-                "coverage": covered.get("coverage", Interval(math.nan)),
-            }
-        rows.append({"": part.name, **errors, **size})
+        rows.append({"": name, **errors, **size})
     return pd.DataFrame(rows)
 
 
 def error_tables(result: Evaluation) -> list[Table]:
-    """Error and coverage by part of the range, by batch, and of the groups with the largest
-    errors.
+    """Error and coverage of a number by part of its range and by batch, and the groups with the
+    largest errors.
     """
-    complete, names = result.complete, result.names
-    if not len(complete.truth):
-        return []
-    parts = [] if complete.labels else [*parts_of_range(complete)]
-    parts += parts_by(complete, names.batch, complete.batch)
-    tables = []
-    if len(parts) > 1:
+    complete, names, tables = result.complete, result.names, []
+    if parts := [*parts_of_range(complete)]:
+        parts += parts_by(complete, names.batch, complete.batch)
         tables.append(Table("Error by part of the samples", _error_frame(parts), "parts"))
     is_batch = complete.batch is not None and names.group == names.batch
     has_groups = complete.groups is not None and not is_batch
     if has_groups and 1 < complete.group_count < len(complete.truth):
-        mean = pd.Series(complete.errors).groupby(complete.groups).mean()
-        worst = mean.sort_values(ascending=False, kind="stable").index[:MOST_GROUPS]
-        groups = [Part(str(x), complete.at(complete.groups == x)) for x in worst]
-        title = f"The {len(groups)} values of {names.group} with the largest errors"
-        tables.append(Table(title, _error_frame(groups).drop(columns="groups"), "groups"))
+        error = "1 - probability of the true class" if complete.labels else "absolute error"
+        errors = pd.DataFrame({error: complete.errors}).groupby(complete.groups)
+        frame = errors.mean().assign(samples=errors.size())
+        frame = frame.sort_values(error, ascending=False, kind="stable").head(MOST_GROUPS)
+        title = f"The {len(frame)} values of {names.group} with the largest errors"
+        tables.append(Table(title, frame.reset_index(names=""), "groups"))
     return tables
 
 
@@ -154,8 +149,7 @@ def error_tables(result: Evaluation) -> list[Table]:
 def residual_figure(result: Evaluation) -> list[Figure]:
     """Residuals of a number against the truth, and the mean error of each part of its range."""
     names, complete = result.names, result.complete
-    parts = [] if complete.labels else [*parts_of_range(complete)]
-    if len(parts) < 2:
+    if not (parts := [*parts_of_range(complete)]):
         return []
     drawn = complete.at(charts.drawn_rows(len(complete.truth)))
     residuals = drawn.predicted - drawn.truth
