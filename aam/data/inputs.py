@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import numbers
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -86,17 +85,15 @@ def _numbers(frame: pd.DataFrame) -> Any:
     values = frame.to_numpy()
     if values.dtype != object:
         return values
-    try:
-        return frame.to_numpy(np.float64, na_value=math.nan)
-    except (TypeError, ValueError):
-        for (row, column), value in np.ndenumerate(values):
-            if is_missing_value(value) or isinstance(value, numbers.Real):
-                continue
-            place = f"sample {str(frame.index[row])!r}, column {str(frame.columns[column])[:60]!r}"
-            expected = "expected reads with samples as rows and ASVs as columns"
-            problem = f"the DataFrame: {str(value)[:60]!r} at {place} is not a number"
-            raise InputError(f"{problem}; {expected}") from None
-        raise
+    cells = pd.Series(values.ravel())
+    reads = pd.to_numeric(cells, errors="coerce")
+    if len(others := np.flatnonzero(reads.isna() & cells.notna())):
+        row, column = divmod(int(others[0]), len(frame.columns))
+        place = f"sample {str(frame.index[row])!r}, column {str(frame.columns[column])[:60]!r}"
+        expected = "expected reads with samples as rows and ASVs as columns"
+        fault = f"the DataFrame: {str(values[row, column])[:60]!r} at {place} is not a number"
+        raise InputError(f"{fault}; {expected}")
+    return reads.to_numpy().reshape(values.shape)
 
 
 def table_from(
