@@ -219,8 +219,8 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     _part_of_group(map(groups.get, split.sample_ids), split.subsets, "subsets")
 
 
-def restricted(split: Split, sample_ids: Sequence[str], reasons: str = "") -> Split:
-    """Restrict a split to the samples of a table; others were dropped, perhaps for `reasons`.
+def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
+    """Restrict a split to the samples of a table; others were dropped.
 
     Raises `InputError`: the split does not name a sample, or a subset of it would be empty.
     """
@@ -235,8 +235,8 @@ def restricted(split: Split, sample_ids: Sequence[str], reasons: str = "") -> Sp
     ids, subsets, folds = zip(*(row for row in rows if row[0] in samples), strict=True)
     if empty := [subset for subset in SUBSETS if subset in {*split.subsets} - {*subsets}]:
         where = shown(empty) + (f" of fold {shown([split.test_fold])}" if split.test_fold else "")
-        fault = f"none of the {len(samples)} samples is in the subset {where}{reasons}"
-        remedy = "lower --rarefy-depth if it dropped them, or make a new split"
+        fault = f"none of the {len(samples)} samples is in the subset {where}"
+        remedy = "lower --rarefy-depth or merge classes if these dropped them, or make a new split"
         raise InputError(problem("split", fault, remedy=remedy))
     return Split(ids, subsets, folds)
 
@@ -330,7 +330,7 @@ def split_samples(
         if data.cv is None:
             in_file = filter(None, metadata.values(column, study.samples.index))
             empty = {*in_file}.difference(folds.values())
-            return (_split_by_column(samples, folds, data, empty, classes_in_words(study)),)
+            return (_split_by_column(samples, folds, data, empty),)
         return tuple(samples.split_of_fold(fold, folds, size) for fold in sorted({*folds.values()}))
     if (number := number_of_folds(data.cv)) is not None:
         return tuple(kfold(ids, number, groups, strata, size, seed=seed))
@@ -358,19 +358,19 @@ def _folds_of(metadata: Metadata, column: str, samples: _Samples) -> dict[str, s
 
 
 def _split_by_column(
-    samples: _Samples, folds: dict[str, str], data: DataConfig, empty: set[str], reasons: str
+    samples: _Samples, folds: dict[str, str], data: DataConfig, empty: set[str]
 ) -> Split:
     """Make the split by ``--split-column``: its values are subsets, or with ``--test-fold`` folds
     of which that is tested.
 
-    All samples with the values `empty` were dropped, perhaps for `reasons`.
+    All samples with the values `empty` were dropped.
     """
     names, fold, size = {*folds.values()}, data.test_fold, data.validation_size
     expected = f"the subsets {shown(SUBSETS)}, or --test-fold with one of them"
     if fold is not None:
         expected, empty = f"--test-fold {fold!r} among them", empty & {fold}
     if empty:
-        fault = f"no sample of {data.split_column!r} {shown(sorted(empty))} is left{reasons}"
+        fault = f"no sample of {data.split_column!r} {shown(sorted(empty))} is left"
         remedy = "name another fold or column, or merge classes"
         raise InputError(problem("split", fault, remedy=remedy))
     if fold not in names if fold is not None else not {"train"} < names <= {*SUBSETS}:
@@ -407,7 +407,7 @@ def make_splits(study: Study, data: DataConfig, seed: int) -> tuple[Split, ...]:
         options = replace(data, validation_size=validation_size)
         try:
             drawn = split_samples(study, options, samples, seed)
-            splits = tuple(restricted(split, ids, classes_in_words(study)) for split in drawn)
+            splits = tuple(restricted(split, ids) for split in drawn)
         except InputError as error:
             errors.append(error)
             continue
@@ -463,16 +463,6 @@ def classes_not_learned(
             reason = f"has fewer than 2 training samples{fold} ({shown(ids)})"
             reasons.setdefault(name, {}).setdefault(label, reason)
     return reasons
-
-
-def classes_in_words(study: Study) -> str:
-    """Name the classes that are left out, and why, to end a sentence; empty without any."""
-    reasons = [
-        f"class {label!r} of {name!r} {why}"
-        for name, labels in study.left_out.items()
-        for label, why in labels.items()
-    ]
-    return f" after classes were left out ({'; '.join(reasons[:5])})" if reasons else ""
 
 
 def duplicates_across_subsets(table: AmpliconTable, splits: Iterable[Split]) -> list[str]:
