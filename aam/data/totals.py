@@ -136,13 +136,11 @@ def refuse_computed(table: AmpliconTable, where: str) -> None:
     ranks = [table.feature_ids[x] for x in find_ancestors(table.counts, table.feature_ids)]
     pseudocount = _pseudocount(table.counts)
     rules = {
-        f"{len(sums)} samples equal the sum of all other samples: {shown(sums)}; remove them": (
-            sums != []
-        ),
-        f"{len(numbers)} features equal the reads or the number of all other features of a "
-        f"sample: {shown(numbers)}; remove them": numbers != [],
-        f"{len(ranks)} features are the sum of others whose names continue theirs, so reads are "
-        f"counted several times: {shown(ranks)}; keep one rank": ranks != [],
+        f"samples equal the sum of all other samples: {shown(sums)}; remove them": sums != [],
+        "features equal the reads or the number of all other features of a sample: "
+        f"{shown(numbers)}; remove them": numbers != [],
+        "features are the sum of others whose names continue theirs, so reads are counted several "
+        f"times: {shown(ranks)}; keep one rank": ranks != [],
         f"{pseudocount}, as after a pseudocount was added; pass the counts before that": (
             pseudocount != ""
         ),

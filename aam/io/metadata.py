@@ -41,8 +41,8 @@ ARTIFACTS = {
     "SampleData[AlphaDiversity]": "alpha-diversity.tsv",
 }
 EXPECTED_METADATA = (
-    "a header with tabs or commas between its cells; put the sample ids in the first column and "
-    "call it sample-id"
+    "a header whose first cell is sample-id, with the sample ids below it and tabs or commas "
+    "between cells"
 )
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
@@ -346,7 +346,7 @@ def _odd_cells(name: str, column: pd.Series) -> list[str]:
     if not odd or has_plus:
         return []
     samples = column.index[column.isin(odd)]
-    cells = f"{len(samples)} cells of column {name!r} are {shown(odd)} (sample {samples[0]!r})"
+    cells = f"cells of column {name!r} are {shown(odd)} (samples {shown(samples)})"
     # On a command line -- and the like are taken for options.
     words = [label for label in odd if label == "-" or not label.startswith("-")]
     option = f" or pass --missing-values {shlex.join(words[:5])}" if words else ""

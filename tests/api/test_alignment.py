@@ -98,7 +98,7 @@ def test_metadata_in_memory_has_the_missing_values_of_a_file():
     frame = pd.DataFrame({"site": ["gut", "#N/A", "-", None]}, IDS)
     metadata = metadata_from(frame)
     assert metadata.values("site", IDS) == ("gut", None, "-", None)
-    assert "1 cells of column 'site' are '-'" in refusal(metadata.require, ["site"])
+    assert "cells of column 'site' are '-' (samples '" in refusal(metadata.require, ["site"])
     assert metadata_from(frame, missing_values=("gut", "-")).values("site", IDS) == (None,) * 4
 
 

@@ -39,8 +39,8 @@ def with_sum(axis: int, place: int, name: str):
 @pytest.mark.parametrize(
     ("axis", "says"),
     [
-        (0, "1 samples equal the sum of all other samples: {}; remove them"),
-        (1, "1 features equal the reads or the number of all other features of a sample: {}"),
+        (0, "samples equal the sum of all other samples: {}; remove them"),
+        (1, "features equal the reads or the number of all other features of a sample: {}"),
     ],
 )
 @pytest.mark.parametrize(("place", "name"), [(0, "Gesamt"), (3, "x"), (-1, "Total")])
@@ -94,7 +94,7 @@ def test_numbers_of_reads_and_features_are_no_features(columns, found):
         refuse_computed(table_of(reads), "t")
         return
     names = ", ".join(repr(f"f{place}") for place in found)
-    assert f"{len(found)} features equal the reads or the number" in (
+    assert "t: features equal the reads or the number" in (
         message := refusal(refuse_computed, table_of(reads), "t")
     )
     assert f"{names}; remove them" in message
@@ -184,7 +184,7 @@ def test_a_collapsed_table_is_read(taxa, rank, padded):
 )
 def test_several_ranks_in_one_table_are_refused(taxa, mark, ranks, padded, number):
     message = refusal(refuse_computed, joined([taxa[rank, padded] for rank in ranks], mark), "t")
-    assert message.startswith(f"t: {number} features are the sum of others whose names continue")
+    assert message.startswith("t: features are the sum of others whose names continue")
     assert message.endswith(f"and {number - 5} more; keep one rank")
     assert message.count("', '") == 4
 

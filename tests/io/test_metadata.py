@@ -123,7 +123,7 @@ def test_the_missing_directive_makes_a_term_a_class(read):
     assert read(text.format("")).values("drug", ["s1", "s2", "s3"]) == (None, None, "yes")
     assert read(text.format("#q2:missing\tblank\n")).values("drug", ["s1", "s2"]) == ("NA", None)
     dash = text.replace("NA", "-")
-    assert "'drug' are '-' (sample 's1')" in refusal(read(dash.format("")).require, ["drug"])
+    assert "'drug' are '-' (samples 's1')" in refusal(read(dash.format("")).require, ["drug"])
     read(dash.format("#q2:missing\tblank\n")).require(["drug"])
 
 
@@ -132,8 +132,8 @@ def test_the_missing_directive_makes_a_term_a_class(read):
     [
         ("# only\n", "empty or nothing but comments"),
         ("sample-id\tage\n#q2:types\tnumeric\n", "no samples below"),
-        ("name\tage\ns1\t1\n", "line 1 is 'name\\tage', expected a header with tabs or commas"),
-        ("name;age\ns1;1\n", "in the first column and call it sample-id"),
+        ("name\tage\ns1\t1\n", "line 1 is 'name\\tage', expected a header whose first cell"),
+        ("name;age\ns1;1\n", "ids below it and tabs or commas between cells"),
         ("sample-id age\ns1 1\n", "line 1 is 'sample-id age'"),
         ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "line 1 is '#q2:types"),
         ("id\ta\ta\n\t1\t2\n", "line 2: no sample id"),
@@ -150,7 +150,10 @@ def test_the_missing_directive_makes_a_term_a_class(read):
         ("id\ta\ns1\t1\n".encode("utf-16-le"), "byte 0x00 at byte position 1"),
         (b"PK\x03\x04....", "if it is an Excel workbook, save it as tab-separated text"),
         (b"\xd0\xcf\x11\xe0....", "is an Excel workbook (.xls, or with a password); save it as"),
-        (b"Run\ta\ns1\t1\n", "in the first column and call it sample-id"),
+        (
+            b"Run\ta\ns1\t1\n",
+            "line 1 is 'Run\\ta', expected a header whose first cell is sample-id",
+        ),
     ],
 )
 def test_damaged_files_say_what_is_wrong(read, content, expected):
@@ -269,7 +272,7 @@ def test_a_cell_that_was_missing_in_earlier_versions_is_no_class(read, name, cel
     metadata.require([other])
     assert not metadata.read_as_text(metadata.columns)
     message = refusal(metadata.require, ["site", "age"])
-    assert f"1 cells of column {name!r} are {cell!r} (sample 's4'); if they mean missing" in message
+    assert f": cells of column {name!r} are {cell!r} (samples 's4'); if they mean" in message
     words = message.split("empty them")[1].split("; if they are")[0]
     parser = argparse.ArgumentParser()
     parser.add_argument("--missing-values", nargs="+")
