@@ -116,33 +116,25 @@ def _sums(codes: Ints, alike: Floats) -> tuple[Floats, Floats]:
     return sums - np.diag(np.bincount(codes, np.diagonal(alike))), pairs
 
 
-class _Pairs(NamedTuple):
-    """Pairs of samples with the same code, and which of the samples have a code."""
+def _pairs(codes: Ints, random: np.random.Generator) -> Ints:
+    """All pairs of samples with the same code, or `MOST_SAMPLED` of them, [2, pairs]."""
+    is_same = (codes[:, None] == codes) & (codes >= 0)
+    pairs = np.stack(np.nonzero(np.triu(is_same, 1)))
+    if pairs.shape[1] > MOST_SAMPLED:
+        pairs = pairs[:, random.choice(pairs.shape[1], MOST_SAMPLED, replace=False)]
+    return pairs
 
-    first: Ints
-    second: Ints
-    has_code: Ints
 
-    @classmethod
-    def of(cls, codes: Ints, random: np.random.Generator) -> _Pairs:
-        """All pairs, or `MOST_SAMPLED` of them."""
-        is_same = (codes[:, None] == codes) & (codes >= 0)
-        both = np.stack(np.nonzero(np.triu(is_same, 1)))
-        if both.shape[1] > MOST_SAMPLED:
-            both = both[:, random.choice(both.shape[1], MOST_SAMPLED, replace=False)]
-        return cls(both[0], both[1], (codes >= 0).astype(np.int64))
-
-    def p(self, alike: Floats, strata: Ints, number: int, random: np.random.Generator) -> float:
-        """Chance that permutations of the codes within strata are as alike."""
-        strata = strata * 2 + self.has_code
-        by_stratum, reached = np.argsort(strata, kind="stable"), 0
-        observed = float(alike[self.first, self.second].mean())
-        order = np.empty(len(strata), np.int64)
-        for _ in range(number):
-            order[by_stratum] = np.lexsort((random.random(len(strata)), strata))
-            value = float(alike[order[self.first], order[self.second]].mean())
-            reached += value >= observed - 1e-6
-        return (1 + reached) / (1 + number)
+def _chance(
+    pairs: Ints, strata: Ints, alike: Floats, number: int, random: np.random.Generator
+) -> float:
+    """Chance that pairs of samples permuted within strata are as alike."""
+    by_stratum, reached = np.argsort(strata, kind="stable"), 0
+    observed, order = float(alike[tuple(pairs)].mean()), np.empty(len(strata), np.int64)
+    for _ in range(number):
+        order[by_stratum] = np.lexsort((random.random(len(strata)), strata))
+        reached += float(alike[tuple(order[pairs])].mean()) >= observed - 1e-6
+    return (1 + reached) / (1 + number)
 
 
 def find_donors(
@@ -226,11 +218,11 @@ def _holds(other: Column, column: Column) -> bool:
 
 def _p(codes: Ints, alike: Floats, random: np.random.Generator) -> float:
     """Chance that permutations of codes are as alike; few are made where it is not small."""
-    pairs, strata = _Pairs.of(codes, random), np.zeros(len(codes), np.int64)
-    if not len(pairs.first):
+    pairs, has_code = _pairs(codes, random), (codes >= 0).astype(np.int64)
+    if not pairs.size:
         return 1.0
-    p = pairs.p(alike, strata, FEW_ORDERS, random)
-    return p if p > EARLY_ALPHA else pairs.p(alike, strata, ORDERS, random)
+    p = _chance(pairs, has_code, alike, FEW_ORDERS, random)
+    return p if p > EARLY_ALPHA else _chance(pairs, has_code, alike, ORDERS, random)
 
 
 def _differs_between(
@@ -264,8 +256,8 @@ def _is_explained(
     left = within.excess / max(likeness_within(column.codes, alike).excess, 1e-9)
     if left < LEAST_LEFT or left >= SURELY_LEFT:
         return left < LEAST_LEFT
-    p = _Pairs.of(column.codes, random).p(alike, strata, FEW_ORDERS, random)
-    return p > ALPHA_WITHIN
+    pairs, within_strata = _pairs(column.codes, random), strata * 2 + (column.codes >= 0)
+    return _chance(pairs, within_strata, alike, FEW_ORDERS, random) > ALPHA_WITHIN
 
 
 def _is_ordered(column: Column, within: Likeness, alike: Floats) -> bool:
