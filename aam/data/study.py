@@ -457,15 +457,6 @@ def _parts(
     return tuple(parts)
 
 
-def lost_classes(
-    metadata: Metadata, name: str, samples: Collection[str], selected: Sequence[str]
-) -> dict[str, int]:
-    """Count the `samples` by those classes of a column that no sample of `selected` has."""
-    counts = Counter(metadata.values(name, samples))
-    labels = sorted(filter(None, counts.keys() - set(metadata.values(name, selected))))
-    return {label: counts[label] for label in labels}
-
-
 def _joined(tables: Sequence[AmpliconTable], names: Sequence[str]) -> tuple[AmpliconTable, Rows]:
     """Join the samples of all tables over their distinct ASVs; return the study of each sample,
     int64 [N], too. An id that occurs in two studies becomes ``STUDY/ID``.

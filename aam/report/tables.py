@@ -79,7 +79,7 @@ def dropped_table(dropped: Mapping[str, tuple[int, int]]) -> list[Table]:
         return []
     rows = [(name, count, kept, count - kept) for name, (count, kept) in dropped.items()]
     frame = pd.DataFrame(rows, columns=["class", "samples", "kept", "dropped"])
-    return [Table("Samples dropped below the depth", frame, "dropped")]
+    return [Table("Samples left out, by class", frame, "dropped")]
 
 
 def worst_table(result: Evaluation) -> list[Table]:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from aam.config import FineTuneConfig
 from aam.data.splits import fold_column
-from aam.data.study import Study, lost_classes
+from aam.data.study import Study
 from aam.data.targets import left_out_in_words
 from aam.engine.run import MODEL
-from aam.errors import shown
 from aam.evaluate.evaluation import Evaluation
 from aam.files.atomic import relative_to_cwd
-from aam.options import command_line
+from aam.options import command_line, not_none
 from aam.predict.audit import Audit, make_audit
 from aam.predict.blend import in_words
 from aam.predict.folds import Folds
@@ -84,7 +83,7 @@ def _report_data(held_out: HeldOut, warnings: Sequence[str], unjudged: str) -> R
         warnings=(
             *(TRANSDUCTIVE if held_out.is_transductive else ()),
             *warnings,
-            *_left_out(study, targets),
+            *_left_out(study),
         ),
         explain_command=_explain_command(config) if targets else "",
         unjudged=unjudged,
@@ -123,44 +122,33 @@ def _learning_curves(
 def dropped_by_class(
     study: Study, targets: Sequence[Evaluation]
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Samples of each class in the metadata, and those that reach the depth, by target."""
-    metadata, dropped = study.metadata, dict[str, dict[str, tuple[int, int]]]()
-    if metadata is None:
-        return dropped
-    kept_ids = [name for name in study.table.sample_ids if name in metadata]
-    lost_ids = [name for name in study.dropped if name in metadata]
+    """Samples of each class in the metadata, and those that are kept, by target."""
+    metadata, states = not_none(study.metadata), study.samples["state"]
+    every = [name for name in states.index[states != "excluded"] if name in metadata]
+    kept = [name for name in every if states[name] == "kept"]
+    dropped = dict[str, dict[str, tuple[int, int]]]()
     for result in targets:
-        target = result.names.target
-        kept = Counter(metadata.values(target, kept_ids))
-        lost = Counter(metadata.values(target, lost_ids))
-        dropped[target] = {
-            label: (kept[label] + lost[label], kept[label]) for label in result.predictions.labels
-        }
+        name = result.names.target
+        counts, left = (Counter(metadata.values(name, ids)) for ids in (every, kept))
+        labels = sorted(filter(None, counts)) if result.predictions.labels else ()
+        dropped[name] = {label: (counts[label], left[label]) for label in labels}
     return dropped
 
 
-def _left_out(study: Study, targets: Sequence[Evaluation]) -> list[str]:
-    """Say how many samples have too few reads or no metadata, which classes of the predicted
-    targets are lost with them, and which columns are read as text.
+def _left_out(study: Study) -> list[str]:
+    """Say how many samples have too few reads or no metadata, which classes are left out, and which
+    columns are read as text.
     """
-    every, kept, texts = study.samples, study.aligned, list[str]()
-    every = every[every["state"] != "excluded"]
+    metadata, texts = not_none(study.metadata), list[str]()
     if dropped := len(study.dropped):
-        text = f"{dropped} of {len(kept)} samples have fewer than {study.depth} reads"
+        text = f"{dropped} of {len(study.aligned)} samples have fewer than {study.depth} reads"
         texts.append(f"{text} and are left out.")
-    lacking = len(study.in_state("no metadata"))
-    if study.metadata is not None and lacking:
-        text = f"{lacking} of {len(every)} samples of the table lack needed metadata"
-        text += " and are left out"
-        for result in targets:
-            name, labels = result.names.target, result.predictions.labels
-            lost = lost_classes(study.metadata, name, every.index, kept) if labels else ()
-            text += f", among them all of {name} {shown(lost)}" if lost else ""
-        texts.append(f"{text}.")
-    if study.metadata is not None:
-        texts += left_out_in_words(study.metadata, study.left_out)
-        texts += study.metadata.read_as_text(study.metadata.columns)
-    return texts
+    if lacking := len(study.in_state("no metadata")):
+        every = len(study.samples) - len(study.in_state("excluded"))
+        text = f"{lacking} of {every} samples of the table lack needed metadata"
+        texts.append(f"{text} and are left out.")
+    texts += left_out_in_words(metadata, study.left_out)
+    return texts + metadata.read_as_text(metadata.columns)
 
 
 def _explain_command(config: FineTuneConfig) -> str:

@@ -63,7 +63,9 @@ def predictions() -> PredictionTable:
 
 def test_targets_are_compared_with_their_metadata(study_of, tiny):
     study = study_of(**tiny())
-    study = dataclasses.replace(study, metadata=METADATA, samples=samples_in(few_reads=["lost"]))
+    study = dataclasses.replace(
+        study, metadata=METADATA, samples=samples_in(kept=METADATA.ids, few_reads=["lost"])
+    )
     more = {name: (*COLUMNS[name], "milk" if name == "diet" else "9") for name in COLUMNS}
     metadata = typed_metadata((*METADATA.ids, "lost"), more, KINDS)
     data = DataConfig(group_column="child", batch_column="plate")
@@ -98,7 +100,9 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
 
 
 def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
-    study = dataclasses.replace(study_of(**tiny()), samples=samples_in(few_reads=["lost"]))
+    study = dataclasses.replace(
+        study_of(**tiny()), samples=samples_in(kept=METADATA.ids, few_reads=["lost"])
+    )
     kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
     columns = {name: (*(cells[row] for row in kept), "7") for name, cells in COLUMNS.items()}
     metadata = typed_metadata((*(f"s{row}" for row in kept), "lost"), columns, KINDS)

@@ -176,7 +176,7 @@ class Page(HTMLParser):
 SHOWN = """aam train; age, case; column fold; a third of the ASVs; 8-mer Jaccard; fold 0;
 run run 2; the training median; the majority class; balanced accuracy; AUROC;
 Held-out metrics, with 95 % intervals over 20 values of subject; over 60 samples;
-Each class against all others; Samples dropped below the depth; True and predicted class;
+Each class against all others; Samples left out, by class; True and predicted class;
 Words of this page; Click a column header to sort."""
 
 
