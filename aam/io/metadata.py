@@ -6,7 +6,6 @@ import itertools
 import logging
 import math
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -347,11 +346,8 @@ def _odd_cells(name: str, column: pd.Series) -> list[str]:
         return []
     samples = column.index[column.isin(odd)]
     cells = f"cells of column {name!r} are {shown(odd)} (samples {shown(samples)})"
-    # On a command line -- and the like are taken for options.
-    words = [label for label in odd if label == "-" or not label.startswith("-")]
-    option = f" or pass --missing-values {shlex.join(words[:5])}" if words else ""
-    remedy = f"if they mean missing, empty them{option}; if they are a class, add a "
-    return [f"{cells}; {remedy}second line '#q2:missing' with blank below {name!r}"]
+    remedy = "empty them or name them by --missing-values if they mean missing; if they are a class"
+    return [f"{cells}; {remedy}, add a second line '#q2:missing' with blank below {name!r}"]
 
 
 def align(
