@@ -38,20 +38,14 @@ def _mixtures(check: SampleCheck) -> pd.DataFrame:
     """The samples that may contain another one, the surest first."""
     samples = check.samples[check.samples["mixed"]].sort_values("evidence", ascending=False)
     features = check.mixtures.groupby("sample")["feature"].size()
-    return pd.DataFrame(
-        {
-            "sample": samples.index,
-            "subject": samples["subject"].to_numpy(),
-            "time": samples["time"].to_numpy(),
-            "source": samples["source"].to_numpy(),
-            "its subject": samples["source_subject"].to_numpy(),
-            "its time": samples["source_time"].to_numpy(),
-            "its reads": [f"{reads:.0f}" for reads in samples["source_reads"]],
-            "share": [f"{100 * share:.1f} %" for share in samples["share"]],
-            "evidence": [f"{evidence:.0f}" for evidence in samples["evidence"]],
-            "features": [str(features.get(name, 0)) for name in samples.index],
-        }
+    frame = samples.drop(columns=["reads", "mixed"]).assign(
+        source_reads=samples["source_reads"].map("{:.0f}".format),
+        share=samples["share"].map("{:.1%}".format),
+        evidence=samples["evidence"].map("{:.0f}".format),
+        features=features.reindex(samples.index, fill_value=0),
     )
+    titles = {f"source_{name}": f"its {name}" for name in ("subject", "time", "reads")}
+    return frame.rename(columns=titles).reset_index(names="sample")
 
 
 def _table(title: str, frame: pd.DataFrame) -> list[str]:
