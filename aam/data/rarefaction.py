@@ -143,14 +143,9 @@ def choose_depth(
         fault = f"{kept} of {len(ranked)} samples have {LOWEST_DEPTH} reads, the smallest automatic"
         remedy = "pass the counted reads of all features, or --rarefy-depth to use fewer"
         raise InputError(f"{fault} depth; half have {middle} or fewer; {remedy}")
+    depth, level = max(limit, LOWEST_DEPTH), logging.INFO
     if limit < LOWEST_DEPTH:
-        reason = f"the smallest automatic depth, though 90 % of {group} reach only {limit}"
-        reason += "; pass --rarefy-depth to choose another"
-    else:
-        reason = f"the largest that keeps 90 % of {group}"
-        if limit < limit_of_all:
-            reason += f"; of all samples together it would be {limit_of_all}"
-    depth = max(limit, LOWEST_DEPTH)
-    level = logging.INFO if limit >= LOWEST_DEPTH else logging.WARNING
-    log.log(level, "rarefaction depth: %d reads, %s", depth, reason)
+        level = logging.WARNING
+    text = "rarefaction depth: %d reads; 90 %% of %s reach %d, of all samples %d; --rarefy-depth "
+    log.log(level, text + "sets another", depth, group, limit, limit_of_all)
     return depth

@@ -103,7 +103,10 @@ def test_training_samples_decide_and_few_samples_keep_two_of_a_class():
 
 def test_no_depth_below_the_lowest_is_chosen_unasked(caplog):
     assert depth_of([20] * 5 + [900] * 15) == LOWEST_DEPTH
-    assert "90 % of all samples reach only 20; pass --rarefy-depth" in caplog.text
+    assert (
+        "500 reads; 90 % of all samples reach 20, of all samples 20; --rarefy-depth sets"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
