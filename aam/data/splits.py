@@ -183,10 +183,8 @@ def make_split(
 
 def _part_of_group(groups: Iterable[str | None], parts: Iterable[str], kind: str) -> dict[str, str]:
     """Return the part of each group; refuse groups with samples in several parts."""
-    parts_of: dict[str, set[str]] = {}
-    for group, part in zip(groups, parts, strict=True):
-        if group is not None:
-            parts_of.setdefault(group, set()).add(part)
+    by_group = pd.Series([*parts], dtype=object).groupby(pd.Series([*groups], dtype=object))
+    parts_of: dict[str, set[str]] = by_group.agg(set).to_dict()
     if crossing := sorted(group for group, names in parts_of.items() if len(names) > 1):
         example = f"{crossing[0]!r} in {shown(sorted(parts_of[crossing[0]]))}"
         fault = f"{len(crossing)} of {len(parts_of)} groups are in several {kind}"

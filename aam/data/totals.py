@@ -44,8 +44,7 @@ def _equal(counts: SparseCounts, numbers: Ints) -> Ints:
     """Return the columns of counts [N, F] that equal one of the `numbers` [N, K] of the rows in
     nearly all rows with reads.
     """
-    is_csc = counts.format == "csc"
-    present = np.diff(counts.indptr) if is_csc else np.bincount(counts.indices)
+    present = np.bincount(counts.tocoo().coords[1])
     least = MOST_SAMPLES * np.count_nonzero(np.asarray(counts.sum(axis=1)))
     common = np.flatnonzero(present >= max(least, 1))
     if np.count_nonzero(present) <= LEAST_OTHERS or not len(common):

@@ -123,9 +123,7 @@ class AmpliconTable:
 
     def columns_of(self, rows: Ints) -> Ints:
         """Return the columns, ascending, in which samples at `rows` have reads."""
-        has_reads = np.zeros(self.counts.shape[1], bool)
-        has_reads[self.counts[rows].indices] = True
-        return np.flatnonzero(has_reads)
+        return np.flatnonzero(np.bincount(self.counts[rows].indices))
 
     @cached_property
     def reads_of_asvs(self) -> Ints:
