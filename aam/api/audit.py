@@ -110,13 +110,9 @@ def next_lines(config: AuditConfig, audit: Audit) -> list[str]:
     """The command that comes next, under a line that says whether its groups are recommended."""
     files = {"table": config.table, "metadata": config.metadata}
     if audit.target is None:
-        command = command_line("audit", **files, metadata_column="COLUMN")
-        return ["Next, with a target as COLUMN:", f"    {command}"]
-    group, title = config.group_column or audit.recommended_group, "Next:"
-    if audit.recommended_group is not None:
-        group, title = audit.recommended_group, "Recommended:"
-    elif group is None and audit.donors:
-        group, title = "COLUMN", "Next, with the column of donors as COLUMN:"
+        return ["Next:", f"    {command_line('audit', **files, metadata_column='COLUMN')}"]
+    recommended = audit.recommended_group
+    group = recommended or config.group_column or ("COLUMN" if audit.donors else None)
     command = command_line(
         "train",
         **files,
@@ -131,7 +127,7 @@ def next_lines(config: AuditConfig, audit: Audit) -> list[str]:
         exclude=config.exclude,
         output_dir="run",
     )
-    return [title, f"    {command}"]
+    return ["Next:" if recommended is None else "Recommended:", f"    {command}"]
 
 
 def audit_study(config: AuditConfig) -> None:

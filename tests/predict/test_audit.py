@@ -143,7 +143,7 @@ def test_several_candidates_are_listed_and_none_is_recommended():
     config, audit = audit_of(pd.DataFrame(counts, table.index, table.columns), metadata, "status")
     assert set(audit.donors) == {"host", "room"}
     title, command = next_lines(config, audit)
-    assert title == "Next, with the column of donors as COLUMN:"
+    assert title == "Next:"
     assert "--group-column COLUMN " in command
     (text,) = [text for text in sentences_of(audit) if text.startswith("Several")]
     assert text.endswith("Choose --group-column.")
