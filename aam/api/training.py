@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -424,18 +423,15 @@ def _labels_seen(folds: Training, split: Split) -> list[str]:
 
 def _log_start(folds: Training) -> None:
     """Log device, samples, ASVs and depth, the members and the losses."""
-    config, study, frozen = folds.config, folds.study, folds.config.targets.freeze_base
-    members = config.targets.members
-    if not with_property(members, "has_epochs"):
-        log.info("train: %s", folds.inputs_in_words)
-        log.info("members: %s", in_words(members))
+    config, study, targets = folds.config, folds.study, folds.config.targets
+    log.info("train: %s", folds.inputs_in_words)
+    log.info("members: %s", in_words(targets.members))
+    if not with_property(targets.members, "has_epochs"):
         return
     # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
-    losses = [] if frozen else losses_in_words(study, config.train)
-    losses.append(", ".join(config.targets.metadata_column))
-    log.info("train: %s; losses: %s", folds.inputs_in_words, ", ".join(losses))
-    log.info("members: %s", in_words(members))
-    if study.metric is None and not frozen:
+    losses = [] if targets.freeze_base else losses_in_words(study, config.train)
+    log.info("losses: %s", ", ".join([*losses, *targets.metadata_column]))
+    if study.metric is None and not targets.freeze_base:
         without = "without --tree or --unifrac-matrix"
         log.info("%s no UniFrac term is learned with the targets", without)
 
@@ -543,11 +539,11 @@ def _report_on_encoders(
     """Write report.html, figures and metrics.json."""
     config, study, tables, figures = folds.config, folds.study, [], []
     # What ASVs another encoder has seen is not known.
-    judge = partial(evaluate_encoder, bases=config.train.pretrained_encoder is None)
+    bases, machine = config.train.pretrained_encoder is None, (config.runtime, folds.device)
     for split, saved in encoders.items():
         if split.held_out:
-            shown_tables, drawn, advice = judge(saved, study, split, config.runtime, folds.device)
-            tables += shown_tables
+            found, drawn, advice = evaluate_encoder(saved, study, split, *machine, bases)
+            tables += found
             figures += drawn
             warnings = [*warnings, *advice]
     epochs = {name: read_epochs(folder) for name, folder in folds.folders(path).items()}

@@ -73,10 +73,10 @@ def interval_band(complete: TargetPredictions) -> list[dict[str, float]]:
         return []
     limits = np.column_stack([complete.predicted, complete.limits])
     frame = pd.DataFrame(limits, columns=["y", "low", "high"]).dropna()
-    parts = (
-        pd.qcut(frame["y"], min(BAND_PARTS, len(frame)), duplicates="drop") if len(frame) else []
-    )
-    means = frame.groupby(parts, observed=True).mean() if len(frame) else frame
+    if len(frame) < 2:
+        return []
+    parts = pd.qcut(frame["y"], min(BAND_PARTS, len(frame)), duplicates="drop")
+    means = frame.groupby(parts, observed=True).mean()
     return means.to_dict("records") if len(means) > 1 else []
 
 

@@ -114,6 +114,5 @@ def test_a_frozen_encoder_learns_no_unifrac_and_covariates_are_warned_of_once(
     words += f"--cv 2 --members deep --device cpu --dry-run --output-dir {tmp_path}/run"
     assert main(words.split()) == 0
     text = capsys.readouterr().err
-    (line,) = [line for line in text.splitlines() if line.startswith("train: CPU")]
-    assert line.endswith("losses: ph")
+    assert "losses: ph" in text.splitlines()
     assert text.count("covariate 'drug': 1 of") == 1
