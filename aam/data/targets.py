@@ -238,8 +238,7 @@ def classes_of_few_groups(
             continue
         for label, rows in by_class:
             if (number := rows["group"].nunique()) < LEAST_GROUPS_OF_CLASS:
-                unit = "sample" if group_column is None else "group"
-                reason = f"is in {number} {unit}{'s' if number > 1 else ''}, fewer than 3"
+                reason = f"has {number} of the {LEAST_GROUPS_OF_CLASS} groups that learning needs"
                 result.setdefault(name, {})[str(label)] = f"{reason} ({shown(rows['id'])})"
     return result
 

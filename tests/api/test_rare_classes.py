@@ -65,7 +65,10 @@ def test_a_class_of_one_group_removes_no_evaluation_whatever_the_size(groups, ca
     learned = [*folds.splits, split_of_all(folds)]
     assert not {name for split in learned for name in split.sample_ids} & {*metadata.index[-2:]}
     last = ", ".join(map(repr, metadata.index[-2:]))
-    assert f"column 'birth': class 'unsure' is in 1 group, fewer than 3 ({last})" in caplog.text
+    assert (
+        f"column 'birth': class 'unsure' has 1 of the 3 groups that learning needs ({last})"
+        in caplog.text
+    )
     assert "--missing-values unsure --missing drop" in caplog.text
     assert folds.study.left_out["birth"].keys() == {"unsure"}
     assert folds.study.in_state("no class") == tuple(metadata.index[-2:])
@@ -74,7 +77,7 @@ def test_a_class_of_one_group_removes_no_evaluation_whatever_the_size(groups, ca
 def test_without_groups_samples_are_counted_and_a_word_for_missing_has_two_remedies(caplog):
     metadata = study_of(24, rare="twins")
     folds_of(metadata)
-    assert "column 'birth': class 'twins' is in 2 samples, fewer than 3" in caplog.text
+    assert "column 'birth': class 'twins' has 2 of the 3 groups that learning needs" in caplog.text
     caplog.clear()
     aam.AmpliconClassifier(members=("presence",), rarefy_depth=500).fit(
         table_of(metadata), metadata["birth"]
@@ -89,7 +92,10 @@ def test_classes_are_counted_after_the_depth(caplog):
     table = table_of(metadata)
     table.loc["s005"] //= 4
     folds = folds_of(metadata, table, group_column="host", rarefy_depth=800)
-    assert "class 'forceps delivery' is in 2 groups, fewer than 3 ('s001', 's009')" in caplog.text
+    assert (
+        "class 'forceps delivery' has 2 of the 3 groups that learning needs ('s001', 's009')"
+        in caplog.text
+    )
     assert "--missing-values 'forceps delivery' --missing drop" in caplog.text
     assert held_out_times(folds) == Counter(set(metadata.index[:-2]) - {"s001", "s005", "s009"})
     table.loc["s005"] *= 4
@@ -154,7 +160,7 @@ def test_a_class_that_one_fold_holds_alone_is_left_out(caplog):
 
 @pytest.mark.parametrize(
     ("groups", "reason"),
-    [(4, "fewer than 2 training samples where fold p3 is held out"), (2, "in 2 groups, fewer")],
+    [(4, "fewer than 2 training samples where fold p3 is held out"), (2, "has 2 of the 3 groups")],
 )
 def test_a_test_fold_of_a_class_that_no_other_fold_has_is_refused(groups, reason, caplog):
     metadata = study_of(22, rare="section")
@@ -195,7 +201,7 @@ def test_a_column_of_which_one_class_is_left_is_refused():
     metadata["birth"] = ["vaginal"] * 20 + ["section", "section", "forceps", "forceps"]
     message = refusal(folds_of, metadata, group_column="host")
     assert "fewer than two classes of 3 groups are left, so nothing is learned" in message
-    assert "class 'section' is in 1 group, fewer than 3 ('s020', 's021')" in message
+    assert "class 'section' has 1 of the 3 groups that learning needs ('s020', 's021')" in message
 
 
 def test_weights_are_those_of_the_classes_that_are_left():

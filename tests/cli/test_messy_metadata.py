@@ -167,7 +167,7 @@ def shared_hosts(frame: pd.DataFrame) -> str:
     return tabs(frame)
 
 
-LEFT_OUT = "is in 1 group, fewer than 3 ('11.S13')"
+LEFT_OUT = "has 1 of the 3 groups that learning needs ('11.S13')"
 EXPORTS = {
     "spreadsheet": Export(spreadsheet),
     "spreadsheet, decimal commas in the target": Export(
@@ -205,11 +205,11 @@ EXPORTS = {
         dates, "day", status=2, said=("fewer than two classes of 3 groups are left",)
     ),
     "one cell: a dash": Export(
-        one_cell("-"), status=2, said=("'birth' are '-' (sample '11.S13')", "--missing-values -;")
+        one_cell("-"), status=2, said=("'birth' are '-' (samples '11.S13')", "--missing-values")
     ),
     "one cell: a dash, named": Export(one_cell("-"), more="--missing drop --missing-values -"),
     "one cell: an error of a spreadsheet": Export(
-        one_cell("#REF!"), status=2, said=("'birth' are '#REF!'", "--missing-values '#REF!';")
+        one_cell("#REF!"), status=2, said=("'birth' are '#REF!'", "--missing-values")
     ),
     "one cell: a question mark in another column": Export(one_cell("?", "age")),
     "decimal commas in the groups": Export(shared_hosts, status=2, said=("'host'", "--decimal ,")),
