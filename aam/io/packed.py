@@ -81,11 +81,7 @@ def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> by
         if (match := TYPE.search(text)) is None:
             raise InputError(f"{path}: no type in metadata.yaml; not a QIIME 2 archive")
         if (kind := match[1]) not in inside:
-            # The reason explains types that are nearly right: normalised tables, unrooted trees.
-            is_near = any(accepted.startswith(kind.partition("[")[0]) for accepted in inside)
-            hint = f"; {reason}" if reason and is_near else ""
-            fault = f"holds {short(kind)}"
-            raise InputError(problem(path, fault, f"{' or '.join(inside)}{hint}"))
+            raise InputError(problem(path, f"holds {short(kind)}", " or ".join(inside), reason))
         if (name := f"data/{inside[kind]}") not in files:
             raise InputError(f"{path}: no file {name!r} in {kind}, found {shown(sorted(files))}")
         return _content(archive, files[name], path)

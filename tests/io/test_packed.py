@@ -90,7 +90,7 @@ def test_another_type_is_named_with_the_reason(tmp_path):
     assert refusal(read_artifact, path, {"Phylogeny[B]": "x"}, reason).endswith(f"; {reason}")
     write_artifact(path, "FeatureData[Sequence]", "X", {"x": b""})
     message = refusal(read_artifact, path, {"FeatureTable[B]": "x"}, reason)
-    assert message.endswith("holds FeatureData[Sequence], expected FeatureTable[B]")
+    assert message.endswith(f"holds FeatureData[Sequence], expected FeatureTable[B]; {reason}")
 
 
 @pytest.mark.parametrize(
