@@ -26,7 +26,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.measure import StageTimer, memory_limit, seconds, stage
 from aam.device.platform import Facts, prepare_device
 from aam.device.precision import make_scaler
-from aam.device.probe import PROBE_SECONDS, ProbeSpec, Verdict, machine_facts, read_verdict, verdict
+from aam.device.probe import PROBE_SECONDS, ProbeSpec, machine_facts, read_verdict, verdict
 from aam.engine.ranks import RankSteps
 from aam.engine.run import earlier_decisions
 from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
@@ -216,10 +216,6 @@ CHECKS = {
     **dict.fromkeys(COMPILERS, "--compile-model takes another compiler, or none"),
 }
 
-# Seconds that inductor takes on a CPU core, and the largest share of a step that it may save there:
-# 99 s were measured, and steps of 0.29 s instead of 0.28 s (docs/adr/011-constant-shapes.md).
-COMPILER_SECONDS, COMPILED_SAVING = 100.0, 0.05
-
 # Options that change no step of a run, by section.
 NO_MATTER = {
     "runtime": {
@@ -325,23 +321,6 @@ def probe_run(
     return verdicts
 
 
-def _slow_compilers(config: NetworkOptions, study: Study, device: torch.device) -> Facts:
-    """Return verdicts that refuse the compilers where they take longer on a CPU than they can save
-    in the planned steps, by the time of an eager step; nothing where they may save more.
-    """
-    with torch.random.fork_rng(devices=[]):
-        steps = steps_of(config, study, device)
-        taken, _ = steps.take(2, 0)
-    planned = config.train.epochs * len(steps.loader.order(0))
-    least = math.ceil(COMPILER_SECONDS / COMPILED_SAVING / taken[-1])
-    if planned >= least:
-        return {}
-    loss = f"a compiler takes about {COMPILER_SECONDS:.0f} s, which {least} steps win back"
-    loss += f" at the earliest, and {planned} are planned"
-    log.info("--compile-model: %s; steps stay eager", loss)
-    return dict.fromkeys(COMPILERS, Verdict(False, loss).as_facts())
-
-
 def decide_steps(
     config: NetworkOptions,
     study: Study,
@@ -357,8 +336,6 @@ def decide_steps(
     machine, known = machine_facts(device), {n: earlier[n] for n in CHECKS if n in earlier}
     if earlier.get("machine") != machine or None in map(read_verdict, known.values()):
         known = {}
-    if config.runtime.compile_model and device.type == "cpu" and not known and world.is_main:
-        known = _slow_compilers(config, study, device)
     machine, known = world.broadcast([machine, known])
     verdicts = probe_run(config, study, device, world, known)
     compiler = chosen_compiler(verdicts)

@@ -173,20 +173,6 @@ def test_a_run_follows_the_probe(steps, tried):
     assert steps.task.train.workers == 0
 
 
-def test_a_compiler_that_cannot_pay_back_on_a_cpu_is_not_tried(steps, tried, caplog):
-    caplog.set_level("INFO", "aam")
-    usual, study = steps.task.config, steps.loader.study
-    runtime = replace(usual.runtime, compile_model=True)
-    for epochs, compiler in ((1, ""), (10**9, "aot_eager")):
-        train, before = replace(usual.train, epochs=epochs), torch.get_rng_state()
-        config = replace(usual, train=train, runtime=runtime)
-        assert decide_steps(config, study, CPU, {})["compiler"] == compiler
-        assert torch.equal(torch.get_rng_state(), before)
-        assert ("compile-inductor" in tried) == bool(compiler)
-    (line,) = [line for line in caplog.messages if line.startswith("--compile-model: ")]
-    assert line.endswith(" at the earliest, and 5 are planned; steps stay eager")
-
-
 def test_only_what_changes_a_step_makes_another_question(steps, tried):
     def question(**changes):
         decide_steps(pretraining(**changes), steps.loader.study, CUDA, {})
