@@ -8,7 +8,6 @@ import contextlib
 import ctypes
 import datetime
 import functools
-import itertools
 import json
 import logging
 import math
@@ -339,11 +338,11 @@ STEP_SECONDS, LOOK_SECONDS = 20 * 60.0, 5.0
 
 
 class StepWatch(threading.Thread):
-    """Ends this process where a step of several ranks takes too long, and says which rank is
-    missing: who waits in an exchange cannot be interrupted.
+    """Ends this process where a step of several ranks takes too long, and shows where and when each
+    rank was seen: who waits in an exchange cannot be interrupted.
 
     A context manager around each step. Ranks publish in the store of the group how many steps they
-    have begun, and that they live.
+    have begun, and when they looked.
     """
 
     def __init__(self, world: World) -> None:
@@ -363,41 +362,22 @@ class StepWatch(threading.Thread):
 
     def run(self) -> None:
         """Publish the state of this rank, and look at its step, until the process ends."""
+        names = [f"rank {rank}" for rank in range(self.world.size)]
+        states = "rank 0, which keeps the store of the ranks, is gone"
         with contextlib.suppress(RuntimeError):
-            for look in itertools.count():
-                self.store.set(f"step of {self.world.rank}", f"{self.steps} {look}")
-                if time.monotonic() - self.since > STEP_SECONDS:
-                    break
+            while time.monotonic() - self.since <= STEP_SECONDS:
+                state = f"in step {self.steps} at {time.strftime('%H:%M:%S')}"
+                self.store.set(names[self.world.rank], state)
                 time.sleep(LOOK_SECONDS)
-        # Without a store, rank 0 is gone; the exchange says so, or waits for ever.
+            seen = (name for name in names if self.store.check([name]))
+            states = ", ".join(f"{name} {self.store.get(name).decode()}" for name in seen)
+        # Without a store the exchange says that rank 0 is gone, or waits for ever.
         while time.monotonic() - self.since <= STEP_SECONDS:
             time.sleep(LOOK_SECONDS)
         text = "aam: a step is not done after %g minutes: %s"
-        log.error(text, STEP_SECONDS / 60, self.missing())
+        log.error(text, STEP_SECONDS / 60, states)
         logging.shutdown()
         os._exit(FAILED)
-
-    def missing(self) -> str:
-        """Return which ranks have not begun the step or do not answer, in words."""
-        try:
-            before = self._published()
-            time.sleep(3 * LOOK_SECONDS)
-            now = self._published()
-        except RuntimeError:
-            return "rank 0, which keeps the store of the ranks, is gone"
-        others = [rank for rank in now if rank != self.world.rank]
-        behind = [f"rank {rank} has not begun it" for rank in others if now[rank][0] < self.steps]
-        silent = [f"rank {rank} does not answer" for rank in others if now[rank] == before[rank]]
-        return ", ".join(behind or silent) or "all ranks are there, and wait for each other"
-
-    def _published(self) -> dict[int, tuple[int, int]]:
-        """Steps and number of looks of each rank, -1 where it has published nothing."""
-        names = {rank: f"step of {rank}" for rank in range(self.world.size)}
-        texts = (
-            (rank, self.store.get(name).decode() if self.store.check([name]) else "0 -1")
-            for rank, name in names.items()
-        )
-        return {rank: tuple(map(int, text.split())) for rank, text in texts}  # type: ignore[misc]
 
 
 @functools.cache
