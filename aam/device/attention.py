@@ -211,8 +211,6 @@ def _probed(spec: ProbeSpec) -> dict[str, Check]:
     A back end that ends its process is tried again alone, so that the others have their checks.
     """
     outcome = verdict("attention", spec)
-    if outcome.ok and not _is_valid(outcome.facts):
-        outcome = verdict("attention", replace(spec, refresh=True))
     if outcome.ok:
         return outcome.facts
     checks, ended = dict[str, Check](), 0
@@ -222,14 +220,6 @@ def _probed(spec: ProbeSpec) -> dict[str, Check]:
         checks[name] = outcome.facts[name] if outcome.ok else {"refused": outcome.reason}
         ended += not outcome.ok
     return {} if ended == len(KERNELS) else checks
-
-
-def _is_valid(checks: Any) -> bool:
-    """Return whether a value read from a file is what `try_backends` returns."""
-    if not isinstance(checks, dict) or tuple(checks) != KERNELS:
-        return False
-    measured = {"forward", "backward", "seconds"}
-    return all("refused" in check or measured <= check.keys() for check in checks.values())
 
 
 def check_backends(
@@ -243,9 +233,9 @@ def check_backends(
     """
     options = {"shapes": [list(shape) for shape in shapes], "names": list(KERNELS)}
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()
-    spec = ProbeSpec("aam.device.attention:try_backends", options, device, refresh=refresh)
     # A CPU computes with torch's own kernels all the time: they need no process.
-    spec = replace(spec, isolated=device.type != "cpu")
+    isolated, trial = device.type != "cpu", "aam.device.attention:try_backends"
+    spec = ProbeSpec(trial, options, device, refresh=refresh, isolated=isolated)
     kinds = (call_kind(*kind) for kind in itertools.product(dtypes, (True, False)))
     return {kind: _probed(replace(spec, options={**options, "kind": kind})) for kind in kinds}
 
@@ -342,14 +332,13 @@ def decide_execution(
     """
     precisions = (resolve_precision(config, device, wide) for wide in (in_bf16, False))
     dtypes = tuple(dict.fromkeys(precisions))
-    question: dict[str, Any] = {"asked": config.attn_implementation, "precision": str(dtypes[0])}
+    question: dict[str, Any] = {"asked": config.attn_implementation}
     question |= {"device": device_name(device), "torch": torch.__version__}
+    question["precisions"] = [str(dtype) for dtype in dtypes]
     question["shapes"] = [list(shape) for shape in shapes]
-    kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
-    earlier = earlier or {}
-    backends = earlier.get("attention") if earlier.get("question") == question else {}
-    chosen = backends if isinstance(backends, dict) else {}
-    if chosen.keys() != kinds or not set(KERNELS).issuperset(map(str, chosen.values())):
+    if earlier is not None and earlier.get("question") == question:
+        chosen = earlier["attention"]
+    else:
         checks, timed = check_backends(device, dtypes, shapes), device.type == "cuda"
         chosen = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()
