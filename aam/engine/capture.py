@@ -272,8 +272,7 @@ class CapturedSteps:
         self.step_count += 1
         if self.step_count == 1:
             self.is_refused = self.world.any(bool(self.task.refusal))
-        may_capture = len(window) == 1 and not self.setup.scaler.is_enabled()
-        shape = self.task.shape(window[0].data) if may_capture else None
+        shape = self.task.shape(window[0].data)
         if shape is None or self.is_right is False or self.is_refused:
             return self._eager(window)
         if shape not in self.known_shapes or self.step_count <= WARM_UP_STEPS:

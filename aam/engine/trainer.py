@@ -123,25 +123,19 @@ class Trainer:
     def _steps(self) -> StepSetup | RankSteps | CapturedSteps:
         """Return what takes the steps: eager, as several ranks do, in graphs, or the last two."""
         steps = self.rank_steps or self.setup
-        may_capture = self.device.type == "cuda" and not self.runtime.no_capture
-        if may_capture and (self.rank_steps is not None or self.world.size == 1):
+        is_whole = self.rank_steps is not None or self.world.size == 1
+        is_simple = self.options.gradient_accumulation_steps == 1 and not self.scaler.is_enabled()
+        may_capture = self.task.has_constant_shapes and not self.runtime.no_capture
+        if self.device.type == "cuda" and may_capture and is_whole and is_simple:
             return CapturedSteps(self.setup, steps.parts)
         return steps
 
     def path(self) -> str:
-        """Path that the steps take, in words: captured, compiled or eager, and why."""
-        task, accumulates = self.task, self.options.gradient_accumulation_steps > 1
-        reasons = {
-            "--no-capture": self.runtime.no_capture,
-            "FSDP2 or DDP": self.step_world.size > 1 and not task.shares_vectors,
-            "graphs need a GPU": not isinstance(self.steps, CapturedSteps),
-            task.refusal: bool(task.refusal),
-            "batches have no constant shape": not task.has_constant_shapes,
-            "--mixed-precision fp16 scales the loss": self.scaler.is_enabled(),
-            "--gradient-accumulation-steps is above 1": accumulates,
-        }
-        reason = next((reason for reason, is_there in reasons.items() if is_there), "")
-        path = f"eager ({reason})" if reason else "captured as graphs, if they pass a check"
+        """Path that the steps take, in words: captured, compiled or eager."""
+        task = self.task
+        path = f"eager ({task.refusal})" if task.refusal else "eager"
+        if isinstance(self.steps, CapturedSteps) and not task.refusal:
+            path = "captured as graphs, if they pass a check"
         return f"compiled by {task.compiler}, {path}" if task.compiler else path
 
     def agree(self, wish: int) -> int:

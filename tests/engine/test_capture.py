@@ -67,14 +67,6 @@ def test_each_shape_is_captured_once_after_a_step_that_is_not(steps):
     assert sizes["measured"] == [1, 1, 1, 2]
 
 
-def test_accumulated_batches_are_not_captured(steps):
-    made, sizes = steps
-    window = [MicroBatch(torch.ones(1, 3), number) for number in range(2)]
-    for _ in range(5):
-        made.take(window)
-    assert not sizes["replayed"]
-
-
 def test_a_first_step_without_memory_is_a_batch_size_that_does_not_fit(monkeypatch):
     stand_in(monkeypatch)
     made = CapturedSteps(setup_of(Shaped()))

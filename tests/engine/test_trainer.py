@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from aam.engine.capture import CapturedSteps
 from aam.engine.checkpoint import load, save
 from aam.engine.schedule import learning_rate
 from aam.engine.step import clip_gradients, total_loss
@@ -252,9 +251,9 @@ def test_a_run_says_which_path_its_steps_take_and_once_how_fast_they_are(caplog)
     task = Doubling()
     task.batches_per_epoch = 120
     trainer = Trainer(task, options(epochs=2), RunConfig())
-    assert trainer.path() == "eager (graphs need a GPU)"
+    assert trainer.path() == "eager"
     trainer.task.compiler = "inductor"
-    assert trainer.path() == "compiled by inductor, eager (graphs need a GPU)"
+    assert trainer.path() == "compiled by inductor, eager"
     with caplog.at_level("INFO", logger="aam"):
         trainer.fit()
     (line,) = caplog.messages
@@ -263,21 +262,21 @@ def test_a_run_says_which_path_its_steps_take_and_once_how_fast_they_are(caplog)
 
 
 @pytest.mark.parametrize(
-    ("runtime", "accumulated", "about", "reason"),
+    ("runtime", "accumulated", "about", "path"),
     [
-        ({}, 1, {}, ""),
-        ({"mixed_precision": "fp16"}, 1, {}, "--mixed-precision fp16 scales the loss"),
-        ({}, 3, {}, "--gradient-accumulation-steps is above 1"),
-        ({}, 1, {"has_constant_shapes": False}, "batches have no constant shape"),
-        ({}, 1, {"refusal": "the probe says: off by 2"}, "the probe says: off by 2"),
-        ({"no_capture": True}, 1, {}, "--no-capture"),
+        ({}, 1, {}, "captured as graphs, if they pass a check"),
+        ({"mixed_precision": "fp16"}, 1, {}, "eager"),
+        ({}, 3, {}, "eager"),
+        ({}, 1, {"has_constant_shapes": False}, "eager"),
+        ({}, 1, {"refusal": "the probe says: off by 2"}, "eager (the probe says: off by 2)"),
+        ({"no_capture": True}, 1, {}, "eager"),
     ],
 )
-def test_what_keeps_steps_from_being_captured_is_said(runtime, accumulated, about, reason):
+def test_steps_of_one_batch_of_constant_shape_are_captured(runtime, accumulated, about, path):
     task = Doubling()
     vars(task).update({"has_constant_shapes": True, **about})
     chosen = options(gradient_accumulation_steps=accumulated)
     trainer = Trainer(task, chosen, RunConfig(**runtime))
-    trainer.steps = CapturedSteps(trainer.setup)
-    expected = f"eager ({reason}" if reason else "captured as graphs, if they pass a check"
-    assert trainer.path().startswith(expected)
+    trainer.device = torch.device("cuda")
+    trainer.steps = trainer._steps()
+    assert trainer.path() == path
