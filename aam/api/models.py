@@ -8,17 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-import numpy as np
 import pandas as pd
 
 from aam.api.apply import embedded, place_samples, predicted, prepare_models
 from aam.api.explanation import explained, with_folds
+from aam.api.unifrac import distance_matrix
 from aam.config import EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.inputs import MetadataLike, TableLike, options_with
 from aam.data.study import PlacedMetric, PlacedSamples
 from aam.errors import InputError, problem, shown
 from aam.evaluate.predictions import PredictionTable, file_frame
-from aam.io.matrices import fill_tiles
 from aam.options import RuntimeConfig, configured, not_none, options_of
 from aam.predict.saved_model import SavedModel
 from aam.typing import OptionValue, PathLike
@@ -209,12 +208,7 @@ class Model:
             raise InputError(f"metric is {metric!r}, expected {expected}")
         config = self._configured(EmbedConfig(), table, options)
         study, on_tree = place_samples(self.models, config, table)
-        values = np.zeros((len(study.table.sample_ids),) * 2)
-        fill_tiles(values, on_tree.distances(metric))
-        # Imported here: it takes 1 s, and few calls need it.
-        from skbio import DistanceMatrix
-
-        return DistanceMatrix(values, study.table.sample_ids)
+        return distance_matrix(study.table.sample_ids, on_tree.distances(metric))
 
     def place(self, table: TableLike, **options: OptionValue) -> PlacedSamples:
         """Place the samples that reach the depth on the reference of a plugin, such as aam-16s.

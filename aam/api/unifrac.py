@@ -24,7 +24,7 @@ from aam.io.matrices import Tile, fill_tiles, is_written, write_distances, write
 from aam.io.phylogeny import Phylogeny, matched_tree, read_tree
 from aam.io.tables import AmpliconTable
 from aam.options import RuntimeConfig, not_none
-from aam.typing import Floats, OptionValue
+from aam.typing import Floats, Ids, OptionValue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +83,16 @@ def _compared(
     options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
     multiply, threads = _multiply(config, len(table)), config.threads or available_cores()
     return table.sample_ids, unifrac_tiles(*on_tree, options, multiply, TILE_BYTES, threads)
+
+
+def distance_matrix(ids: Ids, tiles: Iterable[Tile]) -> skbio.DistanceMatrix:
+    """The distances between samples, from tiles on and above the diagonal."""
+    # Imported here: it takes 1 s, and few calls need it.
+    from skbio import DistanceMatrix
+
+    distances = np.zeros((len(ids), len(ids)), np.float32)
+    fill_tiles(distances, tiles)
+    return DistanceMatrix(distances, ids)
 
 
 @overload
@@ -146,12 +156,7 @@ def unifrac(
     ids, values = _compared(config, counts, rooted)
     if isinstance(values, np.ndarray):
         return pd.Series(values, pd.Index(ids, name="sample-id"), name=metric)
-    # Imported here: it takes 1 s, and `aam unifrac` does not need it.
-    from skbio import DistanceMatrix
-
-    distances = np.zeros((len(ids), len(ids)), np.float32)
-    fill_tiles(distances, values)
-    return DistanceMatrix(distances, ids)
+    return distance_matrix(ids, values)
 
 
 # --- `aam unifrac` -----------------------------------------------------------------------------
