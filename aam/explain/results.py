@@ -20,7 +20,7 @@ from aam.explain.effects import FALSE_DISCOVERIES, TargetEffects, importance_of,
 from aam.files.atomic import write_text
 from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids, taxon_name
 from aam.predict.estimator import Matrix
-from aam.report.charts import Figure, IntervalRow, Table, interval_chart, shortened
+from aam.report.charts import Figure, IntervalRow, Table, interval_chart
 from aam.report.page import as_data, templates
 from aam.typing import Ints
 
@@ -58,15 +58,11 @@ class Asvs:
         text = "Ids are the beginning of the MD5 of the sequence; --taxonomy gives names."
         return "" if self.lineages or not self.sequences else text
 
-    def label(self, column: int, longest: int = 80) -> str:
-        """Label of an ASV in figures and pages: its lowest known taxon and its short id.
-
-        The taxon is cut where both have more than `longest` characters: the id tells ASVs of one
-        taxon apart.
-        """
-        lineage, short_id = self.lineages[column] if self.lineages else (), self.short_ids[column]
-        taxon = shortened(display_name(lineage), longest - len(short_id) - 1) if lineage else ""
-        return f"{taxon} {short_id}".strip()
+    def label(self, column: int) -> str:
+        """Label of an ASV in figures and pages: its lowest known taxon and its short id."""
+        lineage = self.lineages[column] if self.lineages else ()
+        taxon = display_name(lineage) if lineage else ""
+        return f"{taxon} {self.short_ids[column]}".strip()
 
     def table(self, importance: pd.DataFrame) -> pd.DataFrame:
         """A table of importances, by column of the ASVs, with what they are called."""

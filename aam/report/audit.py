@@ -8,7 +8,7 @@ import pandas as pd
 
 from aam.predict.audit import DEPTH_COLUMN, RICHNESS, Audit
 from aam.predict.leaks import LEAST_OF_LEVEL
-from aam.report.charts import Table, shortened
+from aam.report.charts import Table, middle_cut
 from aam.report.record import rendered
 
 # Rows of an audit and sentences about columns on a terminal, and names in a sentence.
@@ -75,7 +75,7 @@ def audit_table(audit: Audit, most: int | None = None) -> Table:
     title, scores = "Likeness of samples with the same value of each column", {}
     if audit.target is not None:
         metric, form = ("AUROC", "{:.2f}") if audit.classes else ("mean error", "{:.3g}")
-        by = f"by {shortened(audit.divided_by, 20)}" if audit.divided_by else "this split"
+        by = f"by {middle_cut(audit.divided_by, 20)}" if audit.divided_by else "this split"
         for split, name in (("random split", "random"), (by, "split")):
             scores[f"{metric}, {split}"] = rows[name].map(form.format)
         rows = rows.assign(microbes_gain=rows["microbes_gain"].clip(lower=0))
@@ -85,7 +85,7 @@ def audit_table(audit: Audit, most: int | None = None) -> Table:
     figures = scores | {words: rows[name].map("{:.2f}".format) for words, name in shares.items()}
     frame = pd.DataFrame(
         {
-            "column": [shortened(name, 30) for name in rows["column"]],
+            "column": [middle_cut(name, 30) for name in rows["column"]],
             "levels": rows["levels"].astype(str),
             "samples": rows["samples"].astype(str),
             **{words: column.replace("nan", "-") for words, column in figures.items()},

@@ -115,11 +115,6 @@ def plain_lines(table: Table) -> list[str]:
     return [printable(table.title), *map("  ".join, zip(*columns, strict=True))]
 
 
-def shortened(text: str, most: int) -> str:
-    """Cut a text to at most `most` characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def middle_cut(text: str, most: int) -> str:
     """Cut a text to at most `most` characters in its middle, because the last ones often
     distinguish names.

@@ -52,9 +52,6 @@ BAND_PARTS = 20
 
 SHARE_SCALE = {"domain": [0, 1]}
 
-# Number of samples that are listed as the worst.
-WORST_SAMPLES = 15
-
 
 # --- predictions -------------------------------------------------------------------------------
 
@@ -265,11 +262,6 @@ def learning_curve_figure(curve: LearningCurve, name: str) -> Figure:
         charts.sized(*layers, charts.points(rows, axes, {}, color=LIGHT[0], opacity=1)),
         " ".join([about, *curve.sentences(name)]),
     )
-
-
-def worst_rows(complete: TargetPredictions) -> Array:
-    """Rows of the samples that are predicted worst, the worst first."""
-    return np.argsort(-complete.errors, kind="stable")[:WORST_SAMPLES]
 
 
 # --- losses ------------------------------------------------------------------------------------

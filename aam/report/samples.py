@@ -6,7 +6,7 @@ import pandas as pd
 
 from aam.predict.mixture import LEAST_TABLE_SAMPLES
 from aam.predict.sample_check import SampleCheck, are_of_one_subject
-from aam.report.charts import Table, plain_lines, shortened
+from aam.report.charts import Table, middle_cut, plain_lines
 
 # Rows of a table on a terminal, and characters of an id.
 MOST_ROWS, LONGEST_ID = 10, 30
@@ -51,7 +51,7 @@ def _mixtures(check: SampleCheck) -> pd.DataFrame:
 def _table(title: str, frame: pd.DataFrame) -> list[str]:
     """Lines of the first rows of a frame, without columns that are empty."""
     frame = frame.astype(str).loc[:, (frame != "").any()]
-    rows = frame.head(MOST_ROWS).map(lambda text: shortened(text, LONGEST_ID))
+    rows = frame.head(MOST_ROWS).map(lambda text: middle_cut(text, LONGEST_ID))
     more = f", the first {MOST_ROWS} (--output writes all)" * (len(frame) > MOST_ROWS)
     return plain_lines(Table(f"{title}: {len(frame)}{more}", rows)) if len(frame) else []
 

@@ -15,9 +15,11 @@ from aam.evaluate.metrics import TITLES, per_class
 from aam.predict.audit import Audit
 from aam.report.audit import audit_table
 from aam.report.charts import Table
-from aam.report.figures import worst_rows
 from aam.report.record import SUBSET_TITLES, rendered
 from aam.report.residuals import error_tables
+
+# Number of samples that are listed as the worst.
+WORST_SAMPLES = 15
 
 
 def _titles(result: Evaluation) -> Any:
@@ -85,7 +87,8 @@ def dropped_table(dropped: Mapping[str, tuple[int, int]]) -> list[Table]:
 def worst_table(result: Evaluation) -> list[Table]:
     """The samples with the largest errors."""
     names, labels = result.names, result.complete.labels
-    worst = result.complete.at(worst_rows(result.complete))
+    rows = np.argsort(-result.complete.errors, kind="stable")[:WORST_SAMPLES]
+    worst = result.complete.at(rows)
     if not len(worst.truth):
         return []
     true, predicted = f"true {names.target}", f"predicted {names.target}"

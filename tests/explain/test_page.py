@@ -191,10 +191,9 @@ def test_ids_say_what_they_are_and_how_to_get_names():
     assert words not in _figure(explained(), "importance").caption
 
 
-def test_a_label_keeps_its_id_where_the_taxon_is_long():
+def test_a_label_is_the_taxon_and_the_id():
     asvs = Asvs(("id",), ("ACGT",), (("k__Bacteria", "f__Peptostreptococcaceae"),))
     assert asvs.label(0) == f"Peptostreptococcaceae, genus unknown {asvs.short_ids[0]}"
-    assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"
 
 
 def test_the_table_of_asvs_names_direction_and_attention():
