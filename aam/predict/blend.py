@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -12,12 +12,9 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
-from aam.model.aam import Aam
-from aam.options import RuntimeConfig
 from aam.predict.estimator import PASSES, CountsEstimator, Samples
 from aam.predict.members import LinearClassifier, LinearRegressor, TreesClassifier, TreesRegressor
 from aam.predict.network import Network
-from aam.training.inference import EncodedAsvs
 from aam.typing import Array, Floats, Rows
 
 
@@ -79,8 +76,6 @@ class PerTarget:
     """Estimators on counts that each learn one target, numbers first."""
 
     estimators: tuple[CountsEstimator, ...]
-    # Only a network has one.
-    network: ClassVar[Aam | None] = None
 
     @classmethod
     def of(cls, name: str, targets: Targets, depth: int, seed: int) -> PerTarget:
@@ -126,12 +121,6 @@ class PerTarget:
     def centred_on(self, X: Samples) -> PerTarget:
         """The estimators for a new study, given its samples without labels."""
         return PerTarget(tuple(part.centred_on(X) for part in self.estimators))
-
-    def prepared(
-        self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
-    ) -> PerTarget:
-        """The estimators themselves, which compute nothing beforehand."""
-        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,19 +171,6 @@ class Blend:
     def centred_on(self, X: Samples) -> Blend:
         """The blend for a new study, given its samples without labels."""
         return Blend({name: member.centred_on(X) for name, member in self.members.items()})
-
-    def prepared(
-        self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
-    ) -> Blend:
-        """The blend with everything that its members compute once for all rarefactions of the
-        samples at `rows`.
-        """
-        return Blend(
-            {
-                name: member.prepared(study, rows, runtime, encoded)
-                for name, member in self.members.items()
-            }
-        )
 
 
 def columns_of(study: Study, rows: Rows) -> list[Array]:

@@ -208,11 +208,6 @@ class Network(BaseEstimator):  # type: ignore[misc]
         return self.fitted_.network
 
     @property
-    def heads(self) -> HeadConfig:
-        """The heads of the network."""
-        return self.fitted_.heads
-
-    @property
     def computing_device(self) -> torch.device:
         """The device of the network."""
         return next(self.network.parameters()).device

@@ -75,7 +75,7 @@ class SavedModel(ModelFacts):
     @property
     def members(self) -> tuple[str, ...]:
         """Names of the members that read counts alone."""
-        return tuple(name for name, one in self.blend.members.items() if one.network is None)
+        return tuple(name for name in self.blend.members if name != Network.name)
 
     def only(self, *names: str) -> SavedModel:
         """The model that predicts by some of its members."""
@@ -84,8 +84,11 @@ class SavedModel(ModelFacts):
     def prepared(
         self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
     ) -> SavedModel:
-        """The model as `Blend.prepared`."""
-        return replace(self, blend=self.blend.prepared(study, rows, runtime, encoded))
+        """The model with what its network, if any, computes once for all rarefactions."""
+        if self.estimator is None:
+            return self
+        network = self.estimator.prepared(study, rows, runtime, encoded)
+        return replace(self, blend=self.blend.joined(network))
 
     def predicted(self, rarefied: Samples) -> list[Floats]:
         """Predictions of each target for rarefied samples, numbers first: [n, 1] in the units of
@@ -111,7 +114,7 @@ class SavedModel(ModelFacts):
     @property
     def heads(self) -> HeadConfig | None:
         """The heads of the network, if there is one."""
-        return None if self.estimator is None else self.estimator.heads
+        return None if self.estimator is None else self.estimator.fitted_.heads
 
     def with_network(self, network: Aam, heads: HeadConfig) -> SavedModel:
         """The model with another network."""
