@@ -23,7 +23,7 @@ from aam.data.targets import TargetSpec
 from aam.device.rng import generator
 from aam.errors import InputError, shown
 from aam.evaluate.intervals import LEAST_GROUPS, interval, resamples
-from aam.options import RuntimeConfig
+from aam.options import RuntimeConfig, not_none
 from aam.predict.blend import specs_in_order
 from aam.predict.estimator import Matrix, Samples
 from aam.predict.prediction import with_inputs
@@ -111,52 +111,21 @@ def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> 
 VARIANTS_AT_ONCE = 1 << 14
 
 
-@dataclass(frozen=True, eq=False)
-class Predictor:
-    """A saved model that is prepared for the samples of a study, and the study that it reads."""
+def predict_variants(
+    saved: SavedModel, samples: Samples, predicted: Sequence[Floats], variants: pd.DataFrame
+) -> list[Floats]:
+    """Predictions of each target for variants (`make_variants`) of samples, some at a time.
 
-    saved: SavedModel
-    study: Study
-
-    def predict(self, rows: Rows, reads: Matrix, network_reads: Matrix) -> list[Floats]:
-        """Predictions of each target, numbers first, in the units of targets.
-
-        The samples at `rows` of the study have these `reads` ``[n, F]``; a network reads the
-        `network_reads` ones.
-        """
-        levels = self.saved.covariates.levels
-        samples = Samples.of_study(self.study, rows, levels, reads, network_reads)
-        return self.saved.predicted(samples)
-
-    def predict_variants(
-        self, variants: pd.DataFrame, rows: Rows, reads: Matrix, network_reads: Matrix
-    ) -> list[Floats]:
-        """Predictions of variants (`make_variants`) of the samples of `predict`, some at a time."""
-        if variants.empty:
-            return [values[:0] for values in self.predict(rows, reads, network_reads)]
-        starts = range(0, len(variants), VARIANTS_AT_ONCE)
-        chunks = [variants.iloc[start : start + VARIANTS_AT_ONCE] for start in starts]
-        parts = [
-            self.predict(
-                rows[chunk["sample"].to_numpy()],
-                apply_variants(chunk, reads),
-                apply_variants(chunk, network_reads),
-            )
-            for chunk in chunks
-        ]
-        return [np.concatenate(values) for values in zip(*parts, strict=True)]
-
-    def attention(self, rows: Rows, network_reads: Matrix) -> Matrix:
-        """Return the weight in the attention pool of each ASV that the network reads, ``[n, F]``;
-        its sum is 1 per sample, and 0 without a network.
-
-        It says what the network looks at, not what changes its prediction.
-        """
-        if self.saved.estimator is None:
-            return sparse.csr_matrix(network_reads.shape)
-        levels = self.saved.covariates.levels
-        samples = Samples.of_study(self.study, rows, levels, network_reads, network_reads)
-        return self.saved.estimator.attention(samples)
+    `predicted` are those of the samples themselves.
+    """
+    parts = [[values[:0] for values in predicted]]
+    for start in range(0, len(variants), VARIANTS_AT_ONCE):
+        chunk = variants.iloc[start : start + VARIANTS_AT_ONCE]
+        reads = samples.counts, samples.network_reads
+        counts, network_reads = (apply_variants(chunk, not_none(matrix)) for matrix in reads)
+        part = samples[chunk["sample"].to_numpy()]
+        parts.append(saved.predicted(replace(part, counts=counts, network_reads=network_reads)))
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
 # --- effects -----------------------------------------------------------------------------------
@@ -257,20 +226,26 @@ def _check_classes(models: Sequence[SavedModel]) -> None:
 
 
 def _effects_of(
-    predictor: Predictor, rows: Rows, number: int, truth: Mapping[TargetSpec, Floats], place: Matrix
+    saved: SavedModel,
+    study: Study,
+    rows: Rows,
+    number: int,
+    truth: Mapping[TargetSpec, Floats],
+    place: Matrix,
 ) -> list[TargetEffects]:
-    """Effects in the samples at `rows` [n] of the study of a model, in a numbered rarefaction.
+    """Effects in the samples at `rows` [n] of the study of a model that is prepared for them, in a
+    numbered rarefaction.
 
     `place` ``[N, n]`` puts the samples among all N, times the share that the rarefaction has in
     their mean.
     """
-    study, reads = predictor.study, rarefied_table(predictor.study, number, rows)
+    reads, network = rarefied_table(study, number, rows), saved.estimator
     network_reads = matrix_of(rows_read(study, rows, number), study.table.shape[1])
-    attention = place @ predictor.attention(rows, network_reads)
-    saved = predictor.saved
-    variants = make_variants(reads, saved.estimator is not None, (saved.seed, number))
-    sample_predictions = predictor.predict(rows, reads, network_reads)
-    variant_predictions = predictor.predict_variants(variants, rows, reads, network_reads)
+    samples = Samples.of_study(study, rows, saved.covariates.levels, reads, network_reads)
+    attention = sparse.csr_matrix(reads.shape) if network is None else network.attention(samples)
+    variants = make_variants(reads, network is not None, (saved.seed, number))
+    sample_predictions = saved.predicted(samples)
+    variant_predictions = predict_variants(saved, samples, sample_predictions, variants)
     sample, column = variants["sample"].to_numpy(), variants["column"].to_numpy()
     weight, removed = variants["weight"].to_numpy(), variants["after"].to_numpy() == 0
     carriers = place @ reads.sign().astype(np.float64)
@@ -295,7 +270,7 @@ def _effects_of(
                 carriers=carriers,
                 losses=as_matrix(weight * rise),
                 effects=tuple(as_matrix(change[:, k], removed) for k in output_columns(spec)),
-                attention=attention,
+                attention=place @ attention,
             )
         )
     return effects_by_target
@@ -344,13 +319,13 @@ def explain_samples(
         if not names:
             continue
         rows, read = study.rows(names), with_inputs(saved, replace(study, seed=saved.seed))
-        predictor = Predictor(saved.prepared(read, rows, config), read)
+        saved = saved.prepared(read, rows, config)
         places = np.array([place[name] for name in names])
         cells = (share[places], (places, np.arange(len(names))))
         spread = sparse.csr_matrix(cells, (len(sample_ids), len(names)))
         truths = {spec: values[places] for spec, values in zip(specs, truth, strict=True)}
         for passed in range(passes):
-            effects = _effects_of(predictor, rows, EVALUATION - 1 - passed, truths, spread)
+            effects = _effects_of(saved, read, rows, EVALUATION - 1 - passed, truths, spread)
             total = list(map(add, total, effects)) if total else effects
         log.info("model %d of %d: %d samples explained", number, len(models), len(names))
     ids = tuple(sample_ids)
