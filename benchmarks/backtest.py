@@ -21,7 +21,6 @@ import pandas as pd
 from aam.api.training import load_folds
 from aam.config import DataConfig, FineTuneConfig, TargetConfig
 from aam.data.targets import fit_targets
-from aam.evaluate.predictions import Columns
 from aam.predict.baselines import TargetData, target_data
 from aam.predict.learning_curve import learning_curve
 from aam.predict.out_of_fold import group_folds
@@ -91,7 +90,7 @@ def task_of(case: Case, folder: Path) -> tuple[TargetData, int, int]:
     assert study.metadata is not None
     config = TargetConfig(metadata_column=(case.target,))
     specs = fit_targets(study.sample_metadata, config).specs
-    task = target_data(study, prepared.splits, specs[0], Columns(case.group))
+    task = target_data(study, prepared.splits, specs[0])
     return task, study.depth, study.seed
 
 

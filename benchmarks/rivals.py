@@ -32,7 +32,6 @@ from aam.evaluate.predictions import TargetPredictions, read_predictions, target
 from aam.files.revision import code_commit
 from aam.options import not_none, read_config
 from aam.predict.baselines import TargetData, target_data
-from aam.predict.held_out import judged_columns
 from aam.typing import Array, Floats
 from benchmarks.config import RivalsConfig
 
@@ -249,10 +248,9 @@ def load_run(run: Path) -> tuple[TargetData, TargetPredictions]:
     folds, table = load_folds(config), read_predictions(run / "predictions.tsv")
     if len(table.specs) != 1 or not all(split.held_out for split in folds.splits):
         raise InputError(f"{run}: expected one target and samples that are held out")
-    spec, metadata = table.specs[0], not_none(folds.study.metadata)
-    columns = judged_columns(folds.config)
-    task = target_data(folds.study, folds.splits, spec, columns)
-    return task, target_predictions(table, spec, metadata, columns)
+    spec, study = table.specs[0], folds.study
+    task = target_data(study, folds.splits, spec)
+    return task, target_predictions(table, spec, not_none(study.metadata), study.config)
 
 
 def in_rows_of(task: TargetData, predictions: TargetPredictions, predicted: Array) -> Array:
