@@ -145,14 +145,13 @@ def saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
 
 def _counted(study: Study, unseen: int = 0) -> str:
     """Say how many samples of a file are predicted, and why others are not."""
-    counts = study.samples["state"].value_counts()
-    number = len(study.samples)
-    text = f"{number} samples, {len(study.table) - unseen} of them predicted"
+    reasons = study.samples["state"].value_counts().drop("kept", errors="ignore").to_dict()
     if unseen:
-        text += f", {unseen} empty because more than {MOST_UNSEEN:.0%} of their reads are unknown"
-        text += " (--predict-unlike predicts them)"
-    reasons = (f"; {state}: {counts[state]}" for state in counts.index if state != "kept")
-    return text + "".join(reasons)
+        reason = f"over {MOST_UNSEEN:.0%} unknown reads (--predict-unlike predicts them)"
+        reasons[reason] = unseen
+    counts = [f"{len(study.table) - unseen} of them predicted"]
+    counts += [f"{reason}: {count}" for reason, count in reasons.items()]
+    return f"{len(study.samples)} samples, {'; '.join(counts)}"
 
 
 def predicted(

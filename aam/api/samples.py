@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pandas as pd
@@ -15,12 +14,8 @@ from aam.io.tables import AmpliconTable
 from aam.predict.sample_check import SampleCheck, check_table
 from aam.typing import Ids
 
-log = logging.getLogger("aam")
-
 # What a check writes to a folder.
-SAMPLES_FILE, MIXTURES_FILE = "samples.tsv", "mixtures.tsv"
-DUPLICATES_FILE, SHIFTS_FILE = "duplicates.tsv", "shifts.tsv"
-CHECK_FILES = (SAMPLES_FILE, MIXTURES_FILE, DUPLICATES_FILE, SHIFTS_FILE)
+CHECK_FILES = ("samples.tsv", "mixtures.tsv", "duplicates.tsv", "shifts.tsv")
 
 
 def check_samples(
@@ -79,10 +74,6 @@ def check_study(
     table: AmpliconTable, metadata: Metadata, group_column: str | None, time_column: str | None
 ) -> SampleCheck:
     """Check the samples of a table, with the subjects and times of their metadata."""
-    lacking = len(table) - sum(name in metadata for name in table.sample_ids)
-    if lacking:
-        text = "%d of %d samples have no metadata, and are not compared with subjects"
-        log.info(text, lacking, len(table))
     ids = metadata.ids
     sheet, times = (
         None if column is None else pd.Series(metadata.values(column, ids), [*ids], dtype=object)

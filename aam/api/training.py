@@ -317,10 +317,8 @@ def choose_folds(config: FineTuneConfig, inputs: Inputs, required: Sequence[str]
     if total < LEAST_GROUPS_FOR_FOLDS or groups < DEFAULT_FOLDS:
         return config
     unit = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
-    remedy = "--test-size holds out one subset instead"
-    if "fold" in metadata.kinds:
-        remedy += " (the metadata have a column 'fold', which --cv fold would use)"
-    log.info("cross-validation in %d folds of %d %s; %s", DEFAULT_FOLDS, groups, unit, remedy)
+    text = "cross-validation in %d folds of %d %s; --test-size holds out one subset instead"
+    log.info(text, DEFAULT_FOLDS, groups, unit)
     return replace(config, data=replace(data, cv=str(DEFAULT_FOLDS)))
 
 

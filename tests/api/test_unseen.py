@@ -134,7 +134,10 @@ def test_the_commands_say_how_many_rows_are_empty(regressor, training, new, tmp_
     words = f"predict --model {tmp_path}/model --table {table} --output {out} --device cpu"
     assert main(words.split()) == 0
     last = capsys.readouterr().err
-    assert "5 samples, 3 of them predicted, 2 empty because more than 90% of their reads" in last
+    assert (
+        "5 samples, 3 of them predicted; over 90% unknown reads (--predict-unlike predicts them): 2"
+        in last
+    )
     assert "--predict-unlike" in last
     frame = pd.read_csv(out, sep="\t", index_col=0)
     assert frame.index[frame.y.isna()].tolist() == EMPTY
