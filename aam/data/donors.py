@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from sklearn.metrics.pairwise import cosine_similarity
 
 from aam.config import DataConfig
 from aam.data.columns import Column, is_constant_within, nested_in, read_column
@@ -68,14 +69,10 @@ def likeness_of(counts: sparse.csr_array | sparse.csr_matrix) -> Floats:
     """Likeness of samples, float64 [N, N]: the cosine of their log counts, in which ASVs of few
     samples weigh more, by the logarithm of their share (Jones 1972).
     """
-    logs = sparse.csr_array(counts, dtype=np.float64, copy=True)
-    rows = np.repeat(np.arange(logs.shape[0]), np.diff(logs.indptr))
+    logs = sparse.csr_array(counts, dtype=np.float64).log1p()
     times = np.bincount(logs.indices, minlength=logs.shape[1])
     weights = np.log(logs.shape[0] / np.maximum(times, 1))
-    values = np.log1p(logs.data) * weights[logs.indices]
-    norms = np.sqrt(np.bincount(rows, values**2, logs.shape[0]))
-    logs.data = values / np.maximum(norms, 1e-12)[rows]
-    return np.asarray((logs @ logs.T).todense())
+    return np.asarray(cosine_similarity(logs.multiply(weights)))
 
 
 def can_be_donors(column: Column) -> bool:
