@@ -22,8 +22,8 @@ log = logging.getLogger("aam")
 MOST_LARGEST = 3
 # Fewer samples have equal depths by chance.
 LEAST_DEPTHS = 6
-# Depths that differ by a smaller share are equal; more reads per sample come from no sequencer.
-SAME_DEPTH, MOST_READS = 0.005, 10**8
+# Depths that differ by a smaller share are equal.
+SAME_DEPTH = 0.005
 
 
 def list_groups(metadata: Metadata, group: str, ids: Ids) -> None:
@@ -62,18 +62,14 @@ def list_shallow_samples(table: AmpliconTable) -> None:
 
 
 def warn_of_reads(table: AmpliconTable) -> None:
-    """Warn of whole numbers that are no reads: equal sums, too many reads."""
+    """Warn of samples with the same number of reads."""
     depths = table.depths[table.depths > 0]
-    if len(depths) < LEAST_DEPTHS:
-        return
-    middle, reason = float(np.median(depths)), ""
-    if depths.max() - depths.min() <= SAME_DEPTH * middle:
-        scaled = "they were rarefied, or scaled to one sum (counts per million, shares)"
-        reason = f"all samples have {middle:,.0f} reads; {scaled}"
-    elif middle > MOST_READS:
-        reason = f"half of the samples have {middle:,.0f} reads, more than any sequencer gives"
-    if reason:
-        log.warning("warning: %s. Pass the reads as they were counted", reason)
+    if len(depths) >= LEAST_DEPTHS and np.ptp(depths) <= SAME_DEPTH * np.median(depths):
+        text = (
+            "warning: all samples have %s reads; they were rarefied, or scaled to one sum (counts "
+        )
+        text += "per million, shares). Pass the reads as they were counted"
+        log.warning(text, f"{np.median(depths):,.0f}")
 
 
 # Share of the median depth below which samples are listed, and the number of them.
