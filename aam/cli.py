@@ -194,7 +194,7 @@ def _parser(command: str, default: Any) -> argparse.ArgumentParser:
     from aam.options import options_of
 
     options = list(options_of(default))
-    required = [f"{option.name} {option.metavar}" for option in options if option.required]
+    required = [f"{x.name} " * (not x.about.positional) + x.metavar for x in options if x.required]
     parser = _Parser(
         prog=command,
         usage=" ".join([command, *required, "[OPTIONS]"]).replace("%", "%%"),
