@@ -519,7 +519,7 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
 
 @dataclass(frozen=True, config=STRICT)
 class AuditConfig(MetadataFormat, OutputConfig):
-    """Show which metadata columns give a target away. Exit status 0: it informs."""
+    """Show how well each metadata column predicts a target. Exit status 0: it informs."""
 
     table: Path | None = path(TABLE, "TABLE", name="--table", **REQUIRED_FILE)
     metadata: Path | None = path("Sample metadata.", "METADATA", name="--metadata", **REQUIRED_FILE)

@@ -71,7 +71,7 @@ def audit(
     group_column: str | None = None,
     **options: OptionValue,
 ) -> pd.DataFrame:
-    """Show which metadata columns give a target away.
+    """Show how well each metadata column predicts a target.
 
     Parameters
     ----------
