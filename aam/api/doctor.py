@@ -193,7 +193,9 @@ def _examine_machine(config: DoctorConfig) -> Facts:
         asked = dataclasses.replace(training.runtime, compile_model=on_gpu)
         probed = probe_run(dataclasses.replace(training, runtime=asked), None, device)
     platform = platform_of(facts)
-    measured: Facts = {
+    about: Facts = {
+        "date": time.strftime("%Y-%m-%d"),
+        "platform": dataclasses.asdict(platform),
         "first_tensor": failure,
         "numa": environment.numa_nodes(),
         "devices": torch.cuda.device_count(),
@@ -202,15 +204,10 @@ def _examine_machine(config: DoctorConfig) -> Facts:
         "rates": rates,
         "probe": probed,
         "training": trained,
-    }
-    about = {
-        "date": time.strftime("%Y-%m-%d"),
-        "platform": dataclasses.asdict(platform),
-        **measured,
         "environment": facts["environment"],
         "container": environment.container(),
     }
-    findings = [*collect_findings(platform, facts, measured)]
+    findings = [*collect_findings(platform, facts, about)]
     return _shown(f"aam doctor: {platform.name}", findings, about)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 
 import altair as alt
 import numpy as np
@@ -182,20 +182,18 @@ def evaluate_encoder(
     network = saved.require_network()
     rows = study.rows(split.held_out[:MAX_QUALITY_SAMPLES])
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
+    file = f"{fold_folder(split.test_fold)}-" if split.test_fold else ""
     tables, figures, warnings = list[Table](), list[Figure](), list[str]()
     for name, part in _parts(study, rows):
         found, drawn, advice = _agreement(network, study, part, config, device)
-        tables += [dataclasses.replace(table, title=name + table.title) for table in found]
-        figures += drawn if not name else []
+        tables += [replace(table, title=f"{fold}{name}{table.title}") for table in found]
+        for figure in drawn if not name else ():
+            figures.append(replace(figure, title=fold + figure.title, name=file + figure.name))
         warnings += [f"{fold}{name}{text}" for text in advice]
     seen = study.table.columns_of(study.rows(split.not_held_out))
     new = np.setdiff1d(study.table.columns_of(rows), seen)
     if bases and len(new) and len(seen):
         unseen, known = (study.tokens[torch.from_numpy(part)] for part in (new[:MAX_ASVS], seen))
-        tables.append(_base_table(network, unseen, known, device, saved.seed))
-    file = f"{fold_folder(split.test_fold)}-" if split.test_fold else ""
-    return (
-        [dataclasses.replace(table, title=fold + table.title) for table in tables],
-        [dataclasses.replace(f, title=fold + f.title, name=file + f.name) for f in figures],
-        warnings,
-    )
+        table = _base_table(network, unseen, known, device, saved.seed)
+        tables.append(replace(table, title=fold + table.title))
+    return tables, figures, warnings
