@@ -217,6 +217,7 @@ def informative_names(
 # --- the base of estimators ---------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class CountsEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator on raw counts, which it rarefies itself.
 
@@ -233,13 +234,11 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         Seed of all random draws.
     """
 
-    classes_: Array
-    names_: tuple[str, ...]
-
-    def __init__(self, depth: int = 1000, passes: int = PASSES, seed: int = 0) -> None:
-        self.depth = depth
-        self.passes = passes
-        self.seed = seed
+    depth: int = 1000
+    passes: int = PASSES
+    seed: int = 0
+    classes_: Array = field(init=False)
+    names_: tuple[str, ...] = field(init=False)
 
     @property
     def n_classes(self) -> int:

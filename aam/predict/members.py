@@ -155,6 +155,7 @@ def joint_kernel(features: list[Any], covariates: Floats) -> tuple[Floats, float
     return total + share * covariate_kernel if share else total, scale, share
 
 
+@dataclass(eq=False, repr=False)
 class Linear(estimator.CountsEstimator):
     """Ridge regression on features of rarefied counts.
 
@@ -178,15 +179,7 @@ class Linear(estimator.CountsEstimator):
         Indicators at the mean of a study, for a model that is centred by study.
     """
 
-    def __init__(
-        self,
-        depth: int = 1000,
-        passes: int = estimator.PASSES,
-        seed: int = 0,
-        features: str = "presence",
-    ) -> None:
-        super().__init__(depth, passes, seed)
-        self.features = features
+    features: str = "presence"
 
     def _fit(self, samples: Samples) -> None:
         # Threads of BLAS cost more than they save on small matrices, many times more if cores are
@@ -425,6 +418,7 @@ class Forest:
             raise ValueError("probabilities of a tree do not sum to 1")
 
 
+@dataclass(eq=False, repr=False)
 class Trees(estimator.CountsEstimator):
     """Extremely randomized trees (Geurts et al. 2006) on presence in rarefied counts.
 
@@ -438,15 +432,7 @@ class Trees(estimator.CountsEstimator):
         Number of trees of all rarefactions together.
     """
 
-    def __init__(
-        self,
-        depth: int = 1000,
-        passes: int = estimator.PASSES,
-        seed: int = 0,
-        n_estimators: int = 300,
-    ) -> None:
-        super().__init__(depth, passes, seed)
-        self.n_estimators = n_estimators
+    n_estimators: int = 300
 
     def _values(self, rarefied: Samples) -> Reals:
         """Presence [n, P] in one rarefaction with the covariates, float32: dense, because trees

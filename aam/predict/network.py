@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +45,7 @@ NEW_PARTS = ("target", "labels", "covariates")
 VARIANT_SAMPLES = 256
 
 
+@dataclass(eq=False, repr=False)
 class Network(BaseEstimator):  # type: ignore[misc]
     """A network that predicts all targets of a study; without targets it is an encoder.
 
@@ -67,26 +68,17 @@ class Network(BaseEstimator):  # type: ignore[misc]
     # Name of the member.
     name = "deep"
 
-    fitted_: FittedNetwork
-    runtime_: RuntimeConfig
-    asvs_: torch.Tensor
     is_centred = False
 
-    def __init__(
-        self,
-        config: FineTuneConfig | None = None,
-        targets: Targets | None = None,
-        covariates: Covariates | None = None,
-        device: torch.device | None = None,
-        encoder: Encoder | None = None,
-        encoded: EncodedAsvs | None = None,
-    ) -> None:
-        self.config = config
-        self.targets = targets
-        self.covariates = covariates
-        self.device = device
-        self.encoder = encoder
-        self.encoded = encoded
+    config: FineTuneConfig | None = None
+    targets: Targets | None = None
+    covariates: Covariates | None = None
+    device: torch.device | None = None
+    encoder: Encoder | None = None
+    encoded: EncodedAsvs | None = None
+    fitted_: FittedNetwork = field(init=False)
+    runtime_: RuntimeConfig = field(init=False)
+    asvs_: torch.Tensor = field(init=False)
 
     @classmethod
     def of(cls, fitted: FittedNetwork) -> Network:
