@@ -82,11 +82,11 @@ class Conformal:
         For groups of one sample and one scale it is the rank ceil((G + 1) CONFORMAL_LEVEL) of split
         conformal prediction, or the next.
         """
-        units, group = np.unique(predictions.resampling_units, return_inverse=True)
-        if len(units) < least:
+        group, groups = predictions.resampling_units, predictions.group_count
+        if groups < least:
             return None
         predicted, residual = predictions.predicted, predictions.errors
-        weight = (1 / np.bincount(group))[group] / len(units)
+        weight = (1 / np.bincount(group))[group] / groups
         # Few groups may need more than the largest residual; one scale for all needs less.
         for count in (SCALES, 1):
             share = _share_needed(predicted, residual, group, weight, count)

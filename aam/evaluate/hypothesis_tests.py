@@ -107,8 +107,7 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
         The other prediction of them.
     key : {"mae", "accuracy", "auroc"}
     """
-    _, group = np.unique(predictions.resampling_units, return_inverse=True)
-    groups = int(group.max(initial=-1)) + 1
+    group, groups = predictions.resampling_units, predictions.group_count
     if groups < LEAST_GROUPS:
         return math.nan
     differences_of = _auroc_differences if key == "auroc" else _additive_differences
@@ -168,12 +167,10 @@ def permutation_p(predictions: TargetPredictions, seed: int, repeats: int = PERM
         return math.nan
     size, truth = len(predictions.truth), (predictions.truth == 1).astype(np.float64)
     fold = np.unique(predictions.folds, return_inverse=True)[1]
-    group = np.unique(predictions.resampling_units, return_inverse=True)[1]
     score = np.empty(size)
-    for level in range(fold.max() + 1):
-        part = fold == level
-        score[part] = rankdata(predictions.predicted[part, 1]) / (part.sum() + 1) - 0.5
-    unit, label, block = _exchangeable(truth, fold, group)
+    for part in metrics.rows_by_level(fold):
+        score[part] = rankdata(predictions.predicted[part, 1]) / (len(part) + 1) - 0.5
+    unit, label, block = _exchangeable(truth, fold, predictions.resampling_units)
     unit_scores = np.bincount(unit, score)
     random, sums, at_once = generator(seed, "chance"), [], max(1, WEIGHTS_AT_ONCE // size)
     for start in range(0, repeats, at_once):

@@ -79,9 +79,9 @@ def resample_metrics(
     """
     truth, predicted = predictions.truth, predictions.predicted
     measure = predictions.measure if measure is None else measure
-    group, count = _numbered(predictions)
+    group = predictions.resampling_units
     parts = [measure(truth, predicted, np.ones((1, len(truth))))]
-    for times in resamples(count, seed, repeats, len(group)):
+    for times in resamples(predictions.group_count, seed, repeats, len(group)):
         weights = times[:, group]
         values = measure(truth, predicted, weights)
         for name in CLASS_MEANS & values.keys():
@@ -89,12 +89,6 @@ def resample_metrics(
             values[name] = np.where((members == 0).any(axis=1), math.nan, values[name])
         parts.append(values)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _numbered(predictions: TargetPredictions) -> tuple[Array, int]:
-    """Return the number of the group of each sample, [N], and the number of groups."""
-    _, group = np.unique(predictions.resampling_units, return_inverse=True)
-    return group, int(group.max(initial=-1)) + 1
 
 
 def resamples(groups: int, seed: int, repeats: int, width: int) -> Iterator[Array]:
@@ -151,7 +145,7 @@ class _Errors:
     """
 
     def __init__(self, predictions: TargetPredictions) -> None:
-        group, self.groups = _numbered(predictions)
+        group, self.groups = predictions.resampling_units, predictions.group_count
         truth = predictions.truth - predictions.truth.mean()
         error = predictions.predicted - predictions.truth
         parts = np.ones(len(truth)), np.abs(error), error**2, truth, truth**2

@@ -373,8 +373,9 @@ class TargetPredictions:
 
     @property
     def resampling_units(self) -> Array:
-        """The units of resampling, [N]: groups, or single samples without groups."""
-        return np.arange(len(self.truth)) if self.groups is None else self.groups
+        """Number of the unit of resampling of each sample, [N]: its group, or itself without."""
+        names = np.arange(len(self.truth)) if self.groups is None else self.groups
+        return np.unique(names, return_inverse=True)[1]
 
     @property
     def group_count(self) -> int:
