@@ -234,6 +234,7 @@ class Sources:
         P value: the ratio must be improbable among N sources (Markov); 1 if none stands out.
     relatives : float
         Part of the samples that seem to contain a large share of another one, of relatives too.
+    mixture : Mixture
     """
 
     source: Ints
@@ -241,6 +242,7 @@ class Sources:
     evidence: Floats
     chance: Floats
     relatives: float
+    mixture: Mixture
 
     @property
     def is_suspicious(self) -> Bools:
@@ -309,7 +311,7 @@ def likeliest_sources(
         others = _references(row, int(source[row]), groups, likeness)
         evidence[row] = mixture.conditional_evidence(row, int(source[row]), share[row], others)
         chance[row] = min(1.0, n * np.exp(-evidence[row]))
-    return Sources(source, share, evidence, chance, float(relatives.mean()))
+    return Sources(source, share, evidence, chance, float(relatives.mean()), mixture)
 
 
 def _ratios_of_rivals(rows: Ints, ratio: Floats, groups: Ints, likeness: Likeness) -> Floats:

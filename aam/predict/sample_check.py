@@ -13,7 +13,7 @@ from scipy import sparse
 from aam.data.duplicates import Likeness, near_duplicates
 from aam.engine.logger import ProgressBar
 from aam.io.tables import AmpliconTable
-from aam.predict.mixture import LEAST_TABLE_SAMPLES, Mixture, Sources, likeliest_sources
+from aam.predict.mixture import LEAST_TABLE_SAMPLES, Sources, likeliest_sources
 from aam.predict.shifts import shifted_rows
 from aam.typing import Array, Ints
 
@@ -95,7 +95,7 @@ def check_table(
             sources = None
             limits.append("needs subjects")
     _add_sources(samples, rows, sources)
-    mixtures = _mixtures(table, rows, sources, counts, groups)
+    mixtures = _mixtures(table, rows, sources)
     shifts = pd.DataFrame(columns=[*SHIFT_COLUMNS])
     if has_subjects and len(rows) >= LEAST_TABLE_SAMPLES:
         shifts = _shifts(samples, sheet, ids[rows], likeness.nearest)
@@ -120,17 +120,11 @@ def _add_sources(samples: pd.DataFrame, rows: Ints, sources: Sources | None) -> 
         samples.insert(3 + place, name, found)
 
 
-def _mixtures(
-    table: AmpliconTable,
-    rows: Ints,
-    sources: Sources | None,
-    counts: sparse.csr_array,
-    groups: Ints,
-) -> pd.DataFrame:
+def _mixtures(table: AmpliconTable, rows: Ints, sources: Sources | None) -> pd.DataFrame:
     """The features that carry each suspicion of a mixture, of the clearest sample first."""
     carriers, ids = [], table.sample_ids
     if sources is not None:
-        mixture = Mixture(counts, groups)
+        mixture = sources.mixture
         suspicious = np.flatnonzero(sources.is_suspicious)
         order = np.argsort(-sources.evidence[suspicious], kind="stable")
         for row in suspicious[order].tolist():
@@ -138,7 +132,7 @@ def _mixtures(
             pair = ids[rows[row]], ids[rows[source]], share, sources.evidence[row]
             features, terms = mixture.carriers(row, source, share)
             for feature, term in zip(features[:LISTED_SAMPLES].tolist(), terms, strict=False):
-                name, reads = table.feature_ids[feature], int(counts[row, feature])
+                name, reads = table.feature_ids[feature], int(mixture.counts[row, feature])
                 carriers.append((*pair, name, reads, term))
     return pd.DataFrame(carriers, columns=[*MIXTURE_COLUMNS])
 
