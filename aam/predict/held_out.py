@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aam.config import PREDICTION_PASSES, FineTuneConfig, TargetConfig
+from aam.config import PREDICTION_PASSES, FineTuneConfig
 from aam.data.splits import Split
 from aam.data.targets import fit_targets
 from aam.evaluate.evaluation import Evaluation, evaluate
 from aam.evaluate.predictions import PredictionTable, joined, write_predictions
 from aam.predict.baselines import alone_in_blend, baselines_by_target, target_data
-from aam.predict.blend import DEFAULT_MEMBERS, MEMBERS
+from aam.predict.blend import DEFAULT_MEMBERS
 from aam.predict.folds import Folds
 from aam.predict.learning_curve import LearningCurve, learning_curve
 from aam.predict.prediction import fit_intervals, predict_rows
@@ -121,10 +121,8 @@ def learning_curves(
     study = folds.study
     if not targets:
         return {}
-    classifier = folds.config.targets.classifier
-    names = folds.config.targets.members
-    members = tuple(name for name in names if not MEMBERS[name].is_multi_output) or DEFAULT_MEMBERS
-    config, curves = TargetConfig(metadata_column=tuple(targets), classifier=classifier), {}
+    config, curves = replace(folds.config.targets, metadata_column=tuple(targets)), {}
+    members = [name for name in config.members if name in DEFAULT_MEMBERS] or DEFAULT_MEMBERS
     for spec in fit_targets(study.sample_metadata, config).specs:
         task = target_data(study, folds.splits, spec)
         curves[spec.name] = learning_curve(task, study.depth, study.seed, members)
