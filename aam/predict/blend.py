@@ -159,10 +159,6 @@ class Blend:
         """The blend with a network."""
         return Blend({**self.members, network.name: network})
 
-    def only(self, *names: str) -> Blend:
-        """The blend of some of the members."""
-        return Blend({name: self.members[name] for name in names})
-
     def outputs(self, rarefied: Samples) -> list[Floats]:
         """The mean of the members for each target of rarefied samples, [n, 1] or [n, K]."""
         scores = [member.outputs(rarefied) for member in self.members.values()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -311,12 +310,6 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
         It is the estimator itself if it was not centred by study.
         """
         return self
-
-    def changed(self, **learned: Any) -> Any:
-        """A copy with other learned attributes."""
-        copied = copy.copy(self)
-        copied.__dict__.update(learned)
-        return copied
 
     def arrays(self, expected: Expected) -> dict[str, ArraySpec]:
         """The arrays that are learned; the estimator reads `inputs` columns."""

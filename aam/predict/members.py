@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,13 +14,14 @@ import numpy.typing as npt
 import scipy.linalg
 import torch
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from aam.device.rng import subsample
 from aam.files.tensors import ArraySpec
 from aam.predict import estimator
 from aam.predict.estimator import Expected, Samples
-from aam.predict.out_of_fold import Pairwise, all_classes, out_of_fold
+from aam.predict.out_of_fold import all_classes, out_of_fold
 from aam.typing import Array, Bools, Floats, Names, Reals, Rows
 
 # --- the linear model: ridge regression of indicators in the dual, all penalties at once --------
@@ -112,8 +114,13 @@ def ridge_duals(
     return coefficients - within.T @ (member @ coefficients), share @ target
 
 
-class RidgePath(Pairwise):
+class RidgePath(BaseEstimator):  # type: ignore[misc]
     """Weighted ridge regression on a kernel at several penalties."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        return tags
 
     def __init__(self, penalties: Floats) -> None:
         self.penalties = penalties
@@ -267,7 +274,9 @@ class Linear(estimator.CountsEstimator):
             return self
         rarefactions = samples.rarefactions(self.depth, self.seed, self.passes)
         means = [self.indicators(rarefaction).mean(axis=0) for rarefaction in rarefactions]
-        return self.changed(intercept_=self.intercept_ + self.centre_ - np.mean(means, axis=0))
+        centred = copy.copy(self)
+        centred.intercept_ = self.intercept_ + self.centre_ - np.mean(means, axis=0)
+        return centred
 
     def arrays(self, expected: Expected) -> dict[str, ArraySpec]:
         """The arrays that are learned, for `inputs` columns and `outputs` indicators."""

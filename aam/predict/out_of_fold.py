@@ -21,15 +21,6 @@ class Fold(NamedTuple):
     test: Rows
 
 
-class Pairwise(BaseEstimator):  # type: ignore[misc]
-    """Base of estimators that read a matrix between samples, such as a kernel or distances."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
-        return tags
-
-
 def folds_of(splits: Sequence[Split], ids: Sequence[str]) -> list[Fold]:
     """Return the folds of splits, as positions among the samples `ids`."""
     sides = [(np.isin(ids, s.not_held_out), np.isin(ids, s.held_out)) for s in splits]

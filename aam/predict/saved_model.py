@@ -79,7 +79,7 @@ class SavedModel(ModelFacts):
 
     def only(self, *names: str) -> SavedModel:
         """The model that predicts by some of its members."""
-        return replace(self, blend=self.blend.only(*names))
+        return replace(self, blend=Blend({name: self.blend.members[name] for name in names}))
 
     def prepared(
         self, study: Study, rows: Rows, runtime: RuntimeConfig, encoded: EncodedAsvs | None = None
