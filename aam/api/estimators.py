@@ -49,7 +49,7 @@ from aam.io.metadata import Metadata
 from aam.io.tables import AmpliconTable
 from aam.io.text import LARGEST_NUMBER, is_number
 from aam.options import Attention, configured
-from aam.predict.blend import MEMBERS
+from aam.predict.network import Network
 from aam.predict.prediction import fit_intervals, predict_rows
 from aam.predict.saved_model import save_model
 from aam.typing import Floats, OptionValue, PathLike
@@ -429,7 +429,7 @@ def _weights(
     """
     if sample_weight is None:
         return None
-    if not all(MEMBERS[name].takes_weights for name in members):
+    if Network.name in members:
         remedy = 'leave it out, or pass members=("presence", "forest")'
         raise InputError(f"sample_weight: the network takes no weights; {remedy}")
     with reworded((TypeError, ValueError), "sample_weight: not numbers"):

@@ -35,7 +35,7 @@ from aam.files.atomic import relative_to_cwd
 from aam.io.metadata import Metadata
 from aam.options import command_line, configured, not_none
 from aam.predict.baselines import DEFAULT_FOLDS, has_strong_baselines, is_quick
-from aam.predict.blend import MEMBERS, Blend, columns_of, in_words, with_property
+from aam.predict.blend import Blend, columns_of, in_words
 from aam.predict.description import Notes
 from aam.predict.estimator import Samples
 from aam.predict.folds import Folds, losses_in_words, save_models, study_for, with_encoder
@@ -133,17 +133,17 @@ def fit_model(
     # Held-out samples of a fold must not be learned from.
     ids = split.not_held_out if split in folds.splits else seen_ids
     scaled_ids = train_ids
-    if not with_property(members, "has_epochs"):
+    if Network.name not in members:
         seen_ids = scaled_ids = ids
     study, targets, covariates = supervise(folds, scaled_ids)
     network = Network(config, targets, covariates, folds.device, encoder, folds.encoded)
     blend = Blend.of(members, targets, study.depth, study.seed, network)
-    # The members without epochs share the rarefactions of their samples.
+    # The members that read counts share the rarefactions of their samples.
     counts_sets = _training_set(study, ids, covariates)
-    # Members with epochs come first, because they continue from checkpoints.
-    for name in sorted(blend.members, key=lambda name: not MEMBERS[name].has_epochs):
+    # The network comes first, because it continues from checkpoints.
+    for name in sorted(blend.members, key=lambda name: name != Network.name):
         member: Any = blend.members[name]
-        if MEMBERS[name].has_epochs:
+        if name == Network.name:
             is_validated = np.arange(len(seen_ids)) >= len(train_ids)
             sets = _training_set(study, seen_ids, covariates)
             member.fit(*sets, validation=is_validated, checkpoint=folder)
@@ -229,7 +229,7 @@ def _unjudged(folds: Training) -> str:
 
 def split_of_all(folds: Training) -> Split:
     """All samples as training samples; members with epochs keep some for early stopping."""
-    if with_property(folds.config.targets.members, "has_epochs"):
+    if Network.name in folds.config.targets.members:
         data = replace(folds.data, cv=None, test_size=0.0)
         return make_splits(folds.study, data, folds.config.runtime.seed)[0]
     ids = tuple(sorted(folds.study.table.sample_ids))
@@ -261,8 +261,8 @@ def load_folds(
         if network_options and len(members) > 1:
             text = "a network is also trained, because of %s; --members leaves it out"
             log.info(text, network_options)
-    has_epochs = bool(with_property(members, "has_epochs"))
-    if not has_epochs:
+    has_network = Network.name in members
+    if not has_network:
         # Other members need no validation samples: they choose by inner folds.
         data = replace(data, validation_size=0.0)
     config = replace(config, data=data, targets=replace(config.targets, members=members))
@@ -278,7 +278,7 @@ def load_folds(
         learned=True,
     )
     inputs = inputs or read_inputs(config, columns.names)
-    if not has_epochs:
+    if not has_network:
         # Before the depth is chosen, which keeps most training samples of each class.
         config = choose_folds(config, inputs, required)
     config, study = study_for(config, config.data, inputs, columns, encoder)
@@ -287,15 +287,15 @@ def load_folds(
         problem = f"all samples are of {shown(studies)}, expected two studies or more"
         remedy = "leave it out, or pass --batch-column for runs and plates of one study"
         raise InputError(f"--study-column {config.data.study_column}: {problem}; {remedy}")
-    if with_property(members, "needs_sequences"):
+    if has_network:
         study.require_sequences()
     study, splits = _learnable_splits(study, config.data, config.runtime.seed)
     strong = has_strong_baselines(study, len(targets), len(splits))
     strong &= not in_memory and any(split.held_out for split in splits)
     decisions: Facts = {}
-    if has_epochs:
+    if has_network:
         config, decisions = decide(config, study, device, world)
-    epochs = config.train.epochs if has_epochs else 0
+    epochs = config.train.epochs if has_network else 0
     return Folds(config, config.data, study, splits, device, world, decisions, epochs, strong)
 
 
@@ -386,7 +386,7 @@ def check_targets(folds: Training) -> None:
 def _equal_weights(config: FineTuneConfig, sizes: Sequence[int]) -> list[str]:
     """Say that members on counts weigh the two classes of each study the same already."""
     members, weights = config.targets.members, config.targets.class_weights
-    on_counts = set(members) - {*with_property(members, "has_epochs")}
+    on_counts = set(members) - {Network.name}
     if not weights or config.data.study_column is None or 2 not in sizes or not on_counts:
         return []
     reason = "with --study-column the two classes of each study weigh the same in"
@@ -424,7 +424,7 @@ def _log_start(folds: Training) -> None:
     config, study, targets = folds.config, folds.study, folds.config.targets
     log.info("train: %s", folds.inputs_in_words)
     log.info("members: %s", in_words(targets.members))
-    if not with_property(targets.members, "has_epochs"):
+    if Network.name not in targets.members:
         return
     # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
     losses = [] if targets.freeze_base else losses_in_words(study, config.train)

@@ -27,40 +27,18 @@ class Member:
     description : str
     estimators : tuple of types
         The estimators of classes and of numbers; of a multi-output member the only one.
-    is_multi_output : bool
-        Whether one estimator predicts all targets.
-    has_epochs : bool
-        Whether it is trained in epochs, on the device and on all ranks; validation samples choose
-        the best.
-    needs_sequences, takes_weights : bool
     """
 
     description: str
     estimators: tuple[Any, ...]
-    is_multi_output: bool = False
-    has_epochs: bool = False
-    needs_sequences: bool = False
-    takes_weights: bool = True
 
 
 MEMBERS = {
     "presence": Member("linear model of presence", (LinearClassifier, LinearRegressor)),
     "forest": Member("extra trees on presence", (TreesClassifier, TreesRegressor)),
-    Network.name: Member(
-        "network",
-        (Network,),
-        is_multi_output=True,
-        has_epochs=True,
-        needs_sequences=True,
-        takes_weights=False,
-    ),
+    Network.name: Member("network", (Network,)),
 }
-DEFAULT_MEMBERS = tuple(name for name, member in MEMBERS.items() if not member.is_multi_output)
-
-
-def with_property(names: Sequence[str], name: str) -> tuple[str, ...]:
-    """The members that have a property of `Member`, such as "needs_sequences"."""
-    return tuple(member for member in names if getattr(MEMBERS[member], name))
+DEFAULT_MEMBERS = tuple(name for name in MEMBERS if name != Network.name)
 
 
 def mean_of(scores: Sequence[Floats]) -> Floats:
@@ -139,13 +117,11 @@ class Blend:
         cls, names: Sequence[str], targets: Targets, depth: int, seed: int, network: Network
     ) -> Blend:
         """A blend that is not fitted yet; the `network` takes the place of a member."""
-        # Multi-output members come last, so that sums have one order.
-        ordered = sorted(names, key=lambda name: MEMBERS[name].is_multi_output)
+        # The network comes last, so that sums have one order.
+        ordered = sorted(names, key=lambda name: name == Network.name)
         return cls(
             {
-                name: network
-                if MEMBERS[name].is_multi_output
-                else PerTarget.of(name, targets, depth, seed)
+                name: network if name == Network.name else PerTarget.of(name, targets, depth, seed)
                 for name in ordered
             }
         )
