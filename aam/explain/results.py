@@ -138,11 +138,6 @@ class Explanation:
         return bool(np.isfinite(self.effects.truth).any())
 
     @property
-    def stands_out(self) -> pd.Series[bool]:
-        """ASVs that matter beyond chance, at `FALSE_DISCOVERIES`."""
-        return self.features["q"] <= FALSE_DISCOVERIES
-
-    @property
     def main_taxa(self) -> pd.DataFrame | None:
         """The taxa that are drawn: genera, or those of the lowest rank there is."""
         if self.taxa is None:

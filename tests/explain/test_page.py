@@ -17,6 +17,7 @@ from aam.config import ExplainConfig
 from aam.errors import InputError
 from aam.evaluate.evaluation import Names
 from aam.evaluate.intervals import number
+from aam.explain.effects import FALSE_DISCOVERIES
 from aam.explain.results import (
     Asvs,
     Explanation,
@@ -142,7 +143,8 @@ LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")
 def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
     explanation = explained(1)
     rows = _drawn(explanation, "importance")
-    expected = dict(zip(explanation.features["label"], explanation.stands_out, strict=True))
+    features = explanation.features
+    expected = dict(zip(features["label"], features["q"] <= FALSE_DISCOVERIES, strict=True))
     assert {row["name"]: row["low"] > 0 for row in rows} == expected
     q = explanation.features["q"].iloc[0]
     assert rows[0]["text"].endswith(f"q {number(q)}")
