@@ -197,9 +197,8 @@ def make_baselines(classes: bool, *parameters: int) -> dict[str, CountsEstimator
 
     `parameters` are depth, passes and seed.
     """
-    trees, linear = (
-        MEMBERS[name].estimators[0 if classes else 1] for name in ("forest", "presence")
-    )
+    kind = 0 if classes else 1
+    trees, linear = (MEMBERS[name].estimators[kind] for name in ("forest", "presence"))
     return {
         "linear model of log-ratios": linear(*parameters, "clr"),
         MEMBERS["forest"].description: trees(*parameters),
@@ -349,16 +348,13 @@ def alone_in_blend(
 
     `place` is fold and studies of the samples, as in `predict_rows`.
     """
-    return {
-        baseline: combined(
-            [
-                predict_rows(x.only(name), study, sample_ids, runtime, passes, **place)
-                for x in models
-            ]
-        )
-        for baseline, name in IN_BLEND.items()
-        if all(_is_baseline(name, saved.blend) for saved in models)
-    }
+    by_baseline = dict[str, PredictionTable]()
+    for baseline, name in IN_BLEND.items():
+        if all(_is_baseline(name, saved.blend) for saved in models):
+            alone = [saved.only(name) for saved in models]
+            inputs = study, sample_ids, runtime, passes
+            by_baseline[baseline] = combined([predict_rows(x, *inputs, **place) for x in alone])
+    return by_baseline
 
 
 def baselines_by_target(

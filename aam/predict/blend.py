@@ -117,14 +117,10 @@ class Blend:
         cls, names: Sequence[str], targets: Targets, depth: int, seed: int, network: Network
     ) -> Blend:
         """A blend that is not fitted yet; the `network` takes the place of a member."""
+        on_counts = [name for name in names if name != Network.name]
+        blend = cls({name: PerTarget.of(name, targets, depth, seed) for name in on_counts})
         # The network comes last, so that sums have one order.
-        ordered = sorted(names, key=lambda name: name == Network.name)
-        return cls(
-            {
-                name: network if name == Network.name else PerTarget.of(name, targets, depth, seed)
-                for name in ordered
-            }
-        )
+        return blend.joined(network) if Network.name in names else blend
 
     @property
     def is_centred(self) -> bool:

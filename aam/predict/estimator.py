@@ -273,9 +273,8 @@ class CountsEstimator(BaseEstimator):  # type: ignore[misc]
             self.classes_, values = np.unique(np.asarray(y), return_inverse=True)
         else:
             values = np.asarray(y).astype(np.float64)
-        groups, studies = (
-            None if names is None else np.asarray(names, str) for names in (groups, studies)
-        )
+        groups = None if groups is None else np.asarray(groups, str)
+        studies = None if studies is None else np.asarray(studies, str)
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         labels = {"values": values, "groups": groups, "studies": studies, "weights": weights}
         samples = replace(Samples.of(X), **labels)

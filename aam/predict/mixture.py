@@ -162,10 +162,8 @@ class Mixture:
 
     def _coarse(self, row: int) -> Floats:
         """Log likelihood ratio of each sample as a source, [N], at the best of a few shares."""
-        common, ratio = (
-            self._common(row, np.arange(len(self.groups))),
-            np.full(len(self.groups), -np.inf),
-        )
+        common = self._common(row, np.arange(len(self.groups)))
+        ratio = np.full(len(self.groups), -np.inf)
         share = self.reads / self.depth[row]
         for step in np.flatnonzero((share >= LEAST_MIXTURE) & (share <= LARGEST_MIXTURE)):
             total = common.totals(self.reads[step], len(ratio)) - self.absence[step]

@@ -257,16 +257,11 @@ class Network(BaseEstimator):  # type: ignore[misc]
         """Yield places among the samples, a batch of them and the vectors of its ASVs, within a
         forward pass.
         """
-        study, rows, network_reads = (
-            not_none(rarefied.study),
-            rarefied.rows,
-            not_none(rarefied.network_reads),
-        )
+        study, network_reads = not_none(rarefied.study), not_none(rarefied.network_reads)
         ends, sizes = network_reads.indptr[1:-1], np.diff(network_reads.indptr)
-        columns, reads = (
-            np.split(values, ends) for values in (network_reads.indices, network_reads.data)
-        )
-        order, device = np.argsort(-sizes, kind="stable"), self.computing_device
+        columns, reads = (np.split(x, ends) for x in (network_reads.indices, network_reads.data))
+        rows, order = rarefied.rows, np.argsort(-sizes, kind="stable")
+        device = self.computing_device
         self.network.eval()
         with torch.inference_mode(), autocast(self.runtime_, device, in_bf16=False):
             for start in range(0, len(order), VARIANT_SAMPLES):
