@@ -33,7 +33,7 @@ from aam.engine.step import StepRunner, batch_and_accumulation, largest_batch
 from aam.errors import RunError
 from aam.model.aam import Aam, HeadConfig
 from aam.options import to_dict
-from aam.training.pretrain import AmpliconTask, NetworkOptions, pretraining_loaders
+from aam.training.pretrain import AmpliconTask, NetworkOptions, create_network, pretraining_loaders
 
 log = logging.getLogger("aam")
 
@@ -114,11 +114,9 @@ def steps_of(
     if targets:
         zeros = np.zeros((len(study.table.sample_ids), targets), np.float32)
         study = replace(study, labels=replace(study.labels, target=zeros))
-    torch.manual_seed(config.runtime.seed)
     counts = config.train.count_penalty > 0
     heads = HeadConfig(study.metric, (0.5, 0.2), counts=counts, n_targets=targets)
-    with stage("model creation"):
-        model = Aam(config.model, study.depth, heads, study.reference_width).to(device).train()
+    model = create_network(study, heads, config).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
     loaders = pretraining_loaders(study, (rows, rows[:0]), config, world)
@@ -263,7 +261,7 @@ def step_spec(
     # The child reads the table again: about a second for a million entries.
     limit = PROBE_SECONDS + sizes.get("entries", 0) / 1e6
     # On a busy CPU inductor took 297 s.
-    limit += PROBE_SECONDS if "compiler" in options else 0.0
+    limit += PROBE_SECONDS if options.get("compiler") else 0.0
     together = trial == "try_steps"
     return ProbeSpec(name, arguments, device, limit, world, together, kept=study is not None)
 
@@ -305,14 +303,10 @@ def probe_run(
     """
     verdicts = Facts()
     for name in probed_names(config, device):
-        trial, options = "try_steps", Facts()
-        if name == "workers":
-            trial = "try_workers"
-        elif name == "capture":
-            options = {"captured": True}
-        else:
-            captured = verdicts.get("capture", {}).get("ok", False)
-            options = {"compiler": COMPILERS[name], "captured": captured}
+        trial, options = "try_workers", Facts()
+        if name != "workers":
+            captured = name == "capture" or verdicts.get("capture", {}).get("ok", False)
+            trial, options = "try_steps", {"compiler": COMPILERS.get(name), "captured": captured}
         if name in known:
             verdicts[name] = known[name]
         elif name not in COMPILERS or not chosen_compiler(verdicts):

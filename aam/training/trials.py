@@ -56,7 +56,7 @@ def try_steps(
     config: Facts,
     kind: str,
     study: Facts | None = None,
-    compiler: str = "",
+    compiler: str | None = None,
     captured: bool = False,
 ) -> Facts:
     """Compare steps of a run that are captured, compiled or both with eager ones.
@@ -70,8 +70,8 @@ def try_steps(
         Key of `CONFIGS`.
     study : dict
         Sizes of the study that the run reads; only distinguishes verdicts.
-    compiler : str
-        Back end of torch.compile; empty for none.
+    compiler : str, optional
+        Back end of torch.compile.
     captured : bool
 
     Raises
@@ -96,7 +96,7 @@ def check_steps(
     steps: PretrainingSteps,
     batches: Sequence[Any],
     rounding: float,
-    compiler: str = "",
+    compiler: str | None = None,
     captured: bool = False,
 ) -> Facts:
     """Compare steps that are captured, compiled or both with eager ones by the `gate`, and count
