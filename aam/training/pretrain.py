@@ -252,7 +252,7 @@ class AmpliconTask(Task):
 
     def compare(self, network: nn.Module, prepared: Prepared, shared: dict[str, Tensor]) -> Encoded:
         """Run the network on the samples of this rank, without their distances to other samples."""
-        network, batch = self._of_step(network), _without_samples(prepared.batch)
+        network, batch = self._trained(network, begins=False), _without_samples(prepared.batch)
         shared = shared or {"asvs": not_none(prepared.asvs)}
         with self._precision(network):
             values = self._run(self._encoded_samples, prepared, network, batch, shared)
@@ -269,12 +269,6 @@ class AmpliconTask(Task):
             message |= self._slots(batch)
         return Encoded(outputs, message)
 
-    def _of_step(self, network: nn.Module) -> nn.Module:
-        """Return the network of the first part of this step, or its bf16 copy."""
-        # To refresh the copy would change what backward needs.
-        is_copied = self.copied is not None and network.training and self.has_bf16_weights
-        return not_none(self.copied).network if is_copied else network
-
     def _with_gathered(self, batch: PaddedBatch, gathered: dict[str, Tensor]) -> PaddedBatch:
         """Return a batch with its distances to the samples of all ranks."""
         return self._measured(batch, gathered) if "feature" in gathered else batch
@@ -283,15 +277,20 @@ class AmpliconTask(Task):
         self, network: nn.Module, prepared: Prepared, outputs: Outputs, gathered: dict[str, Tensor]
     ) -> Terms:
         """Return this rank's share of the losses of a batch of all ranks."""
-        network, columns = self._of_step(network), gathered.get("vectors")
+        network, columns = self._trained(network, begins=False), gathered.get("vectors")
         batch = _without_samples(self._with_gathered(prepared.batch, gathered))
         arguments = network.distance, dict(vars(outputs)), batch, columns
         with self._precision(network):
             return self._run(self._joint_losses, prepared, *arguments)  # type: ignore[no-any-return]
 
-    def _trained(self, network: nn.Module) -> nn.Module:
-        """Return the network that a step runs: a bf16 copy where there is one."""
-        return self.bf16_network() if network.training and self.has_bf16_weights else network
+    def _trained(self, network: nn.Module, begins: bool = True) -> nn.Module:
+        """Return the network that a step runs: a bf16 copy where there is one, refreshed where the
+        step begins.
+        """
+        if not (network.training and self.has_bf16_weights):
+            return network
+        # To refresh the copy later would change what backward needs.
+        return self.bf16_network() if begins else not_none(self.copied).network
 
     def _precision(self, network: nn.Module) -> AbstractContextManager[object]:
         if self.copied is not None and network is self.copied.network:
