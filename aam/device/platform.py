@@ -85,10 +85,8 @@ def platform_of(facts: Facts) -> Platform:
     device, system, torch = facts["device"], facts["system"], facts["torch"]
     versions = {name: torch.get(name) for name in ("torch", "hip", "cuda", "triton", "aotriton")}
     if device is None or device["type"] == "mps":
-        machine, name, memory = system["machine"], system["name"], int(system["memory"])
-        if device is None:
-            return Platform("CPU", machine, name, memory, True, False, versions, None)
-        return Platform("Apple", machine, name, memory, True, False, versions, UNIFIED_SHARE)
+        vendor, machine, memory = "Apple" if device else "CPU", system["machine"], system["memory"]
+        return Platform(vendor, machine, system["name"], int(memory), True, False, versions, None)
     is_amd, name, memory = torch.get("hip") is not None, device["name"], int(device["total_memory"])
     capability = f"sm_{device['major']}{device['minor']}"
     architecture = device["gcnArchName"].split(":")[0] if is_amd else capability
