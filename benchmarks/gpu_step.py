@@ -25,7 +25,7 @@ from aam.device.measure import synchronize
 from aam.device.platform import Facts, choose_device, device_name
 from aam.device.probe import ProbeSpec, Verdict, try_now
 from aam.engine.capture import CapturedSteps
-from aam.engine.step import MicroBatch, Snapshot, TakeStep
+from aam.engine.step import Snapshot, TakeStep
 from aam.options import RunConfig
 from aam.training.decisions import PretrainingSteps, make_steps
 
@@ -90,7 +90,7 @@ class Way:
     def step(self, batch: PaddedBatch, number: int) -> None:
         """Take one step."""
         steps = self.steps
-        window = [MicroBatch(steps.task.prepare(batch, number), number)]
+        window = [steps.task.prepare(batch, number)]
         self.take(window)
 
 

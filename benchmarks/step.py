@@ -27,7 +27,6 @@ from aam.device.environment import rank_of
 from aam.device.measure import product_rate
 from aam.device.platform import Facts
 from aam.device.precision import resolve_precision
-from aam.engine.step import MicroBatch
 from aam.errors import RunError
 from aam.files.atomic import read_json, write_text
 from aam.options import LARGEST, RunConfig, to_dict
@@ -120,7 +119,7 @@ def step_numbers(steps: PretrainingSteps, batches: Sequence[PaddedBatch]) -> dic
     task = steps.task
     prepared = [task.prepare(batch, number) for number, batch in enumerate(batches)]
     with steps.restored(), Trace() as trace:
-        (steps.take_step or steps.setup.take)([MicroBatch(prepared[0], 0)])
+        (steps.take_step or steps.setup.take)(prepared[:1])
     shapes = {batch.batch.shape() for batch in prepared}
     captured = {task.shape(batch) for batch in prepared} - {None}
     host = {"operations_per_step": len(trace.operations), "host_waits_per_step": trace.waits}

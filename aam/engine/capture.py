@@ -23,7 +23,6 @@ from aam.device.measure import held_memory, memory_limit, peak_memory, reset_pea
 from aam.device.platform import Facts
 from aam.device.probe import describe_error
 from aam.engine.step import (
-    MicroBatch,
     Snapshot,
     StepOutcome,
     StepParts,
@@ -52,8 +51,8 @@ MOST_MEMORY = 0.95
 ERROR_MODE = "thread_local"
 
 
-# The batches by which steps are compared, made anew for each run.
-Batches = Callable[[], Iterator[MicroBatch]]
+# The prepared batches by which steps are compared, made anew for each run.
+Batches = Callable[[], Iterator[Any]]
 
 
 def gate(
@@ -127,10 +126,10 @@ def _weights_after(
     try:
         if rounding:
             _round_weights(setup.task.model, rounding)
-        for micro, share in zip(batches(), itertools.cycle(RATES), strict=False):
+        for batch, share in zip(batches(), itertools.cycle(RATES), strict=False):
             for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = share * rate
-            take([micro])
+            take([batch])
         return begin.weights()
     finally:
         begin.restore()
@@ -244,7 +243,7 @@ class CapturedSteps:
     """
 
     setup: StepSetup
-    parts: Callable[[Sequence[MicroBatch]], StepParts] | None = None
+    parts: Callable[[Sequence[Any]], StepParts] | None = None
     graphs: dict[Hashable, CapturedStep] = field(default_factory=dict)
     known_shapes: set[Hashable] = field(default_factory=set)
     step_count: int = 0
@@ -267,12 +266,12 @@ class CapturedSteps:
         if self.task.is_tried and self.world.size == 1:
             self.is_right = True
 
-    def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
+    def take(self, window: Sequence[Any]) -> StepOutcome:
         """Take one step of the optimizer."""
         self.step_count += 1
         if self.step_count == 1:
             self.is_refused = self.world.any(bool(self.task.refusal))
-        shape = self.task.shape(window[0].data)
+        shape = self.task.shape(window[0])
         if shape is None or self.is_right is False or self.is_refused:
             return self._eager(window)
         if shape not in self.known_shapes or self.step_count <= WARM_UP_STEPS:
@@ -292,14 +291,14 @@ class CapturedSteps:
                 rate.fill_(float(group["lr"]))
                 group["lr"] = rate
 
-    def _eager(self, window: Sequence[MicroBatch], exchanges: bool = True) -> StepOutcome:
+    def _eager(self, window: Sequence[Any], exchanges: bool = True) -> StepOutcome:
         """Take a step eagerly."""
         self._set_rates()
         return take_parts((self.parts or self.setup.parts)(window), exchanges)
 
-    def _measure_step(self, window: Sequence[MicroBatch]) -> StepOutcome:
+    def _measure_step(self, window: Sequence[Any]) -> StepOutcome:
         """Take a step, and refuse the batches of the run where the largest would not fit."""
-        task, device, batch = self.task, self.task.device, window[0].data
+        task, device, batch = self.task, self.task.device, window[0]
         before = int(torch.cuda.memory_allocated(device))
         reset_peak(device)
         try:
@@ -352,16 +351,16 @@ class CapturedSteps:
         self._refuse(reason)
         return False
 
-    def _try_capture(self, shape: Hashable, micro: MicroBatch) -> bool:
+    def _try_capture(self, shape: Hashable, batch: Any) -> bool:
         """Capture a step on batches of a shape, on all ranks or on none."""
 
         def capture() -> None:
             self._check_pools()
-            self.graphs[shape] = self._capture(micro)
+            self.graphs[shape] = self._capture(batch)
 
         return self._all_can(capture)
 
-    def _judge(self, micro: MicroBatch) -> None:
+    def _judge(self, batch: Any) -> None:
         """Compare captured with eager steps on each rank, without exchanges: a rank that fails
         keeps no other waiting.
         """
@@ -370,20 +369,20 @@ class CapturedSteps:
 
         def judge() -> None:
             take = partial(self._replay, exchanges=False)
-            batches = partial(itertools.repeat, micro, GATE_STEPS)
+            batches = partial(itertools.repeat, batch, GATE_STEPS)
             facts.update(gate(self.setup, take, eager, batches))
 
         if self._all_can(judge):
             self.is_right = True
             log.info("steps are captured as graphs (%s)", facts["reason"])
 
-    def _capture(self, micro: MicroBatch) -> CapturedStep:
+    def _capture(self, batch: Any) -> CapturedStep:
         """Capture a step on batches of one shape, without running it."""
         step = self.parts or self.setup.parts
         self._set_rates()
-        tensors = self.task.tensors(micro.data)
+        tensors = self.task.tensors(batch)
         inputs = {name: value.clone() for name, value in tensors.items()}
-        static = micro._replace(data=self.task.with_tensors(micro.data, inputs))
+        static = self.task.with_tensors(batch, inputs)
         self.optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize(self.task.device)
         parts, graphs, exchanges, results = step([static]), [], [], None
@@ -397,10 +396,10 @@ class CapturedSteps:
             self.pool = graphs[-1].pool() if self.pool is None else self.pool
         return CapturedStep([*inputs.values()], graphs, exchanges, names, results)
 
-    def _replay(self, window: Sequence[MicroBatch], exchanges: bool = True) -> StepOutcome:
+    def _replay(self, window: Sequence[Any], exchanges: bool = True) -> StepOutcome:
         """Take a step by the graphs of its shape."""
         self._set_rates()
-        batch = window[0].data
+        batch = window[0]
         captured = self.graphs[self.task.shape(batch)]
         torch._foreach_copy_(captured.inputs, list(self.task.tensors(batch).values()))
         captured.replay(exchanges)

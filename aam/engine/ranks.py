@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from aam.device.distributed import World
 from aam.device.measure import stage
 from aam.engine.step import (
-    MicroBatch,
     StepOutcome,
     StepParts,
     StepSetup,
@@ -147,11 +146,11 @@ class RankSteps:
     def __post_init__(self) -> None:
         self.gradients = FlatGradients(self.setup.task.model)
 
-    def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
+    def take(self, window: Sequence[Any]) -> StepOutcome:
         """Take one step of the optimizer."""
         return take_parts(self.parts(window))
 
-    def parts(self, window: Sequence[MicroBatch]) -> StepParts:
+    def parts(self, window: Sequence[Any]) -> StepParts:
         """Take one step in parts; each yields an exchange between ranks, which the next relies on.
 
         The gradients of ranks are added up, so the loss of each is its share of the sum.
@@ -160,8 +159,8 @@ class RankSteps:
         optimizer.zero_grad(set_to_none=True)
         counts, gradients = window_counts(task, window), self.gradients
         terms, losses = [], []
-        for micro in window:
-            outcome = yield from self._loss_parts(micro.data, counts)
+        for batch in window:
+            outcome = yield from self._loss_parts(batch, counts)
             terms.append(outcome[0])
             losses.append(outcome[1])
         gradients.collect(nonfinite_flag(losses))

@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 MIN_COUNT = 1e-6
 
 
-class MicroBatch(NamedTuple):
-    """A prepared batch of a step; `number` names it in the run."""
-
-    data: Any
-    number: int
-
-
 class StepOutcome(NamedTuple):
     """Loss terms of a step, detached, and whether loss or gradient were not finite; both stay on
     the device, as the sum of what several ranks wish (`aam.engine.ranks`).
@@ -73,7 +66,7 @@ def total_loss(
     return torch.stack(means).sum()
 
 
-def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[str, Tensor] | None:
+def step_counts(task: Task, window: Sequence[Any], world: World) -> dict[str, Tensor] | None:
     """Count of each loss in all batches of a step on all ranks; None if the step has one batch."""
     shared = world.size > 1 and task.splits_batches
     if len(window) == 1 and not shared:
@@ -85,11 +78,11 @@ def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[
     return dict(zip(task.loss_names, sums.unbind(), strict=True))
 
 
-def window_counts(task: Task, window: Sequence[MicroBatch]) -> Tensor | None:
+def window_counts(task: Task, window: Sequence[Any]) -> Tensor | None:
     """Count of each loss, ``[loss_names]``, in all batches of a step on this rank; None where the
     task does not count.
     """
-    counted = [counts for m in window if (counts := task.loss_counts(m.data)) is not None]
+    counted = [counts for batch in window if (counts := task.loss_counts(batch)) is not None]
     if not counted:
         return None
     zero, names = torch.zeros((), device=task.device), task.loss_names
@@ -129,14 +122,14 @@ def take_parts(parts: StepParts, exchanges: bool = True) -> StepOutcome:
 
 def train_step(
     network: nn.Module,
-    window: Sequence[MicroBatch],
+    window: Sequence[Any],
     task: Task,
     optimizer: Optimizer,
     scaler: Scaler,
     world: World,
     max_grad_norm: float,
 ) -> StepOutcome:
-    """Take one step of the optimizer on the batches of `window`, as if they were one batch.
+    """Take one step of the optimizer on the prepared batches of `window`, as if they were one.
 
     Where loss or gradient are not finite, on any rank, the weights stay as they are.
     """
@@ -146,10 +139,10 @@ def train_step(
     # Where gradients are averaged over ranks, each rank's loss is its share of the sum.
     share = 1 / len(window) if counts is None else averaged_ranks(network, world)
     terms, losses = [], []
-    for micro in window:
-        with contextlib.nullcontext() if micro is window[-1] else no_sync(network):
+    for number, batch in enumerate(window, 1):
+        with contextlib.nullcontext() if number == len(window) else no_sync(network):
             with stage("losses"):
-                terms.append(task.losses(network, micro.data))
+                terms.append(task.losses(network, batch))
                 loss = share * total_loss(terms[-1], task.loss_weights, counts)
             with stage("backward"):
                 scaler.scale(loss).backward()
@@ -170,18 +163,19 @@ class StepSetup(NamedTuple):
     world: World = SINGLE
     max_grad_norm: float = 1.0
 
-    def take(self, window: Sequence[MicroBatch]) -> StepOutcome:
+    def take(self, window: Sequence[Any]) -> StepOutcome:
         """Take one step of the optimizer, eagerly."""
         return train_step(window=window, **self._asdict())
 
-    def parts(self, window: Sequence[MicroBatch]) -> StepParts:
+    def parts(self, window: Sequence[Any]) -> StepParts:
         """Take one step as a single part, without an exchange between ranks."""
         yield from ()
         return self.take(window)
 
 
-# What takes a step on a window: `StepSetup.take`, or its equal by graphs or on several ranks.
-TakeStep = Callable[[Sequence[MicroBatch]], StepOutcome]
+# What takes a step on a window of prepared batches: `StepSetup.take`, or its equal by graphs or on
+# several ranks.
+TakeStep = Callable[[Sequence[Any]], StepOutcome]
 
 
 def nonfinite_flag(losses: list[Tensor]) -> Tensor:
@@ -393,7 +387,7 @@ class StepRunner:
     def step(self, batch: Any, number: int = 0) -> None:
         """Take one step on one batch; `number` names it for the task."""
         take, prepared = self.take_step or self.setup.take, self.task.prepare(batch, number)
-        outcome = take([MicroBatch(prepared, number)])
+        outcome = take([prepared])
         with stage("losses"):
             self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
 

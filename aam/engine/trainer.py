@@ -28,7 +28,6 @@ from aam.engine.logger import METRICS, Record, RunLogger
 from aam.engine.ranks import RankSteps
 from aam.engine.run import CHECKPOINTS, TrainingFolder
 from aam.engine.step import (
-    MicroBatch,
     RunningMeans,
     StepOutcome,
     StepSetup,
@@ -247,9 +246,8 @@ class Trainer:
     def _take_step(self, step_batches: Sequence[Any]) -> float:
         """Take one step on batches; return its learning rate."""
         task, options, progress = self.task, self.options, self.progress
-        first_number = progress.step * options.gradient_accumulation_steps
-        numbered = enumerate(step_batches, first_number)
-        window = [MicroBatch(task.prepare(batch, number), number) for number, batch in numbered]
+        first = progress.step * options.gradient_accumulation_steps
+        window = [task.prepare(batch, number) for number, batch in enumerate(step_batches, first)]
         rate = task.learning_rate(options, progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
@@ -265,7 +263,7 @@ class Trainer:
         self.pending = outcome
         progress.step += 1
         progress.position += len(step_batches)
-        progress.samples += sum(task.samples(micro.data) for micro in window)
+        progress.samples += sum(map(task.samples, window))
         return rate
 
     def _all_reduce(self, means: RunningMeans) -> RunningMeans:

@@ -21,7 +21,7 @@ from aam.device.platform import Facts
 from aam.device.precision import resolve_precision
 from aam.engine.capture import LEAST_LIMIT, MOST_MEMORY, WARM_UP_STEPS, CapturedSteps, gate
 from aam.engine.ranks import RankSteps
-from aam.engine.step import MicroBatch, StepOutcome
+from aam.engine.step import StepOutcome
 from aam.errors import RunError
 from aam.options import configured
 from aam.training.decisions import PretrainingSteps, batch_of_most_asvs, make_steps
@@ -113,14 +113,13 @@ def check_steps(
     # This trial is the check, and a shape that fails ends it.
     graphs.is_right, graphs.falls_back = True, False
 
-    def take(window: Sequence[MicroBatch]) -> StepOutcome:
+    def take(window: Sequence[Any]) -> StepOutcome:
         if compiler and not task.compiler:
             task.compile_losses(compiler)
         return (graphs if captured else eager).take(window)
 
-    def prepared() -> Iterator[MicroBatch]:
-        for number, batch in enumerate(batches):
-            yield MicroBatch(task.prepare(batch, number), number)
+    def prepared() -> Iterator[Any]:
+        return (task.prepare(batch, number) for number, batch in enumerate(batches))
 
     least = COMPILED_LIMIT if compiler else LEAST_LIMIT
     facts = gate(steps.setup, take, eager.take, prepared, rounding, least)

@@ -14,7 +14,6 @@ from aam.cli import main
 from aam.config import DataConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.data.loader import rarefied_batch
 from aam.engine.capture import CapturedSteps
-from aam.engine.step import MicroBatch
 from aam.model.aam import HeadConfig
 from aam.options import RunConfig
 from aam.training.decisions import make_steps, probe_run
@@ -70,7 +69,7 @@ def test_steps_are_captured_and_right(simulate_study):
     taken = CapturedSteps(steps.setup)
     for epoch in range(4):
         for number, batch in enumerate(steps.task.batches(epoch, 0)):
-            window = [MicroBatch(steps.task.prepare(batch, number), number)]
+            window = [steps.task.prepare(batch, number)]
             outcome = taken.take(window)
     assert taken.is_right, "the captured steps differ, or could not be captured"
     assert taken.graphs

@@ -9,7 +9,7 @@ import torch
 
 from aam.engine import capture
 from aam.engine.capture import CapturedSteps, StepOutcome, capture_into, check_memory
-from aam.engine.step import MicroBatch, StepSetup
+from aam.engine.step import StepSetup
 from aam.engine.task import Task
 from aam.errors import InputError
 from tests.engine.conftest import Doubling, options
@@ -45,14 +45,14 @@ def steps(monkeypatch):
     outcome = StepOutcome({}, torch.tensor(False))
 
     def replay(window, exchanges=True):
-        sizes["replayed"].append(len(window[0].data))
+        sizes["replayed"].append(len(window[0]))
         return outcome
 
     def measured(window):
-        sizes["measured"].append(len(window[0].data))
+        sizes["measured"].append(len(window[0]))
         return made._eager(window)
 
-    monkeypatch.setattr(made, "_capture", lambda micro: sizes["captured"].append(len(micro.data)))
+    monkeypatch.setattr(made, "_capture", lambda batch: sizes["captured"].append(len(batch)))
     monkeypatch.setattr(made, "_replay", replay)
     monkeypatch.setattr(made, "_measure_step", measured)
     return made, sizes
@@ -61,7 +61,7 @@ def steps(monkeypatch):
 def test_each_shape_is_captured_once_after_a_step_that_is_not(steps):
     made, sizes = steps
     for size in (1, 1, 1, 1, 1, 2, 2, 4, 4, 2, 1):
-        made.take([MicroBatch(torch.ones(size, 3), 0)])
+        made.take([torch.ones(size, 3)])
     assert sizes["captured"] == [1, 2]
     assert sizes["replayed"] == [1, 1, 2, 2, 1]
     assert sizes["measured"] == [1, 1, 1, 2]
@@ -77,7 +77,7 @@ def test_a_first_step_without_memory_is_a_batch_size_that_does_not_fit(monkeypat
     monkeypatch.setattr(made.task, "losses", fail)
     expected = "--batch-size: a step on 1 samples does not fit .* lower it, or pass auto"
     with pytest.raises(InputError, match=expected):
-        made.take([MicroBatch(torch.ones(1, 3), 0)])
+        made.take([torch.ones(1, 3)])
 
 
 # --- real steps, with the stand-in for graphs ----------------------------------------------------
@@ -112,7 +112,7 @@ def taken(monkeypatch):
         made = CapturedSteps(setup_of(task), **changes)
         for number, size in enumerate(sizes):
             seed = torch.Generator().manual_seed(number)
-            window = [MicroBatch(torch.randn(size, 3, generator=seed), number)]
+            window = [torch.randn(size, 3, generator=seed)]
             made.take(window)
         return made
 

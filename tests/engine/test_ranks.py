@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import UNSCALED
 from aam.engine.ranks import FlatGradients, Message, RankSteps
-from aam.engine.step import MicroBatch, StepOutcome, StepSetup, train_step
+from aam.engine.step import StepOutcome, StepSetup, train_step
 from aam.engine.task import Encoded, Task, Terms
 from tests.engine.conftest import options
 
@@ -162,9 +162,8 @@ def test_several_ranks_take_the_step_of_one(samples, batches):
     for number in range(3):
         drawn = [points(10 * number + at, samples) for at in range(batches)]
         whole = [points(10 * number + at, (sum(samples),))[0] for at in range(batches)]
-        window = [MicroBatch(batch, at) for at, batch in enumerate(whole)]
-        expected = train_step(alone.model, window, alone, optimizer, UNSCALED, SINGLE, 1.0)
-        windows = [[MicroBatch(of_ranks[seat.rank], 0) for of_ranks in drawn] for seat in seats]
+        expected = train_step(alone.model, whole, alone, optimizer, UNSCALED, SINGLE, 1.0)
+        windows = [[of_ranks[seat.rank] for of_ranks in drawn] for seat in seats]
         outcomes = take_together(steps, windows, seats)
         for name, (total, count) in expected.terms.items():
             shares = [outcome.terms[name] for outcome in outcomes]
@@ -185,7 +184,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_changes_no_weight_on_any():
     drawn = points(0, (3, 3))
     broken = drawn[1]._replace(x=torch.full_like(drawn[1].x, torch.inf))
     before = [weight.clone() for weight in steps[0].setup.network.parameters()]
-    windows = [[MicroBatch(drawn[0], 0)], [MicroBatch(broken, 0)]]
+    windows = [[drawn[0]], [broken]]
     outcomes = take_together(steps, windows, seats)
     assert all(outcome.nonfinite for outcome in outcomes)
     for one in steps:

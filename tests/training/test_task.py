@@ -23,7 +23,7 @@ from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
-from aam.engine.step import MicroBatch, StepOutcome, make_optimizer, total_loss, train_step
+from aam.engine.step import StepOutcome, make_optimizer, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.aam import HeadConfig
@@ -100,10 +100,7 @@ def task_of(model, study, config) -> AmpliconTask:
 def one_step(model, study, batches, config, optimizer, first=0) -> StepOutcome:
     """One step of the optimizer on batches, as a run takes it."""
     task = task_of(model, study, config)
-    window = [
-        MicroBatch(task.prepare(batch, number), number)
-        for number, batch in enumerate(batches, first)
-    ]
+    window = [task.prepare(batch, number) for number, batch in enumerate(batches, first)]
     return train_step(model, window, task, optimizer, UNSCALED, SINGLE, config.train.max_grad_norm)
 
 
