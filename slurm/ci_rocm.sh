@@ -7,7 +7,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # site        aam has not run there yet
-# lib.sh      sha256 d119504081fff0e5f0627a64794e245efdf8c5dc3e9009fdf312862443f8214b
+# lib.sh      sha256 b56bfa25a2ff9bc695208c2b19a4b5b45efebb1211b00bd5f57df68d2ebd398a
 # exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=ci_rocm
 #SBATCH --partition=cluster
@@ -38,7 +38,7 @@ OUT=/cosmos/vast/scratch/researcher/ci
 ENTER=(--engine singularity)
 SOURCES=()
 
-LIB_SHA256=d119504081fff0e5f0627a64794e245efdf8c5dc3e9009fdf312862443f8214b
+LIB_SHA256=b56bfa25a2ff9bc695208c2b19a4b5b45efebb1211b00bd5f57df68d2ebd398a
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done

@@ -9,7 +9,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # site        aam has not run there yet
-# lib.sh      sha256 d119504081fff0e5f0627a64794e245efdf8c5dc3e9009fdf312862443f8214b
+# lib.sh      sha256 b56bfa25a2ff9bc695208c2b19a4b5b45efebb1211b00bd5f57df68d2ebd398a
 # time        12:00:00; 420 s before its end: checkpoint, copy to shared storage, requeue
 #             (420 s: SLURM's delay, a trial of the device, three times the 45.7 MB of a checkpoint
 #             at 200 MB/s, at most half of the time)
@@ -79,7 +79,7 @@ COPY_SECONDS=300  # between copies of new checkpoints
 MOST_REQUEUES=20
 CLEAN=
 
-LIB_SHA256=d119504081fff0e5f0627a64794e245efdf8c5dc3e9009fdf312862443f8214b
+LIB_SHA256=b56bfa25a2ff9bc695208c2b19a4b5b45efebb1211b00bd5f57df68d2ebd398a
 for LIB in "$OUT/slurm/lib-${LIB_SHA256::12}.sh" "$AAM/slurm/lib.sh" ''; do
     [ "$(sha256sum 2>/dev/null <"$LIB")" != "$LIB_SHA256  -" ] || break
 done
