@@ -336,9 +336,11 @@ def decide_execution(
     question |= {"device": device_name(device), "torch": torch.__version__}
     question["precisions"] = [str(dtype) for dtype in dtypes]
     question["shapes"] = [list(shape) for shape in shapes]
-    if earlier is not None and earlier.get("question") == question:
-        chosen = earlier["attention"]
-    else:
+    kinds = {call_kind(*kind) for kind in itertools.product(dtypes, (True, False))}
+    earlier = earlier or {}
+    backends = earlier.get("attention") if earlier.get("question") == question else {}
+    chosen = backends if isinstance(backends, dict) else {}
+    if chosen.keys() != kinds or not set(KERNELS).issuperset(map(str, chosen.values())):
         checks, timed = check_backends(device, dtypes, shapes), device.type == "cuda"
         chosen = choose_backends(checks, config.attn_implementation, timed)
     before = backends_in_use()
