@@ -204,7 +204,7 @@ def checked_table(
 FEATURE_IDS = ("otuid", "featureid")
 BIOM_1 = "BIOM 1.0 (JSON); `biom convert -i FILE -o table.biom --to-hdf5` writes BIOM 2.1"
 # What converts other tables with a header: separator and file are those of the table.
-CONVERT = (
+CONVERT_TABLE = (
     'convert it with python3 -c "import sys, pandas; pandas.read_csv(sys.argv[1], sep={!r}, '
     "dtype=str, index_col=0).to_csv('table.tsv', sep='\\t', index_label='#OTU ID')\" {}; write .T "
     "before .to_csv if its samples are in rows; of mothur, pass what make.biom writes"
@@ -214,7 +214,7 @@ CONVERT = (
 def _check_header(line: str, where: str) -> None:
     """Raise `InputError`, with what converts the table, if a line is not the header of a table."""
     if folded(line.split("\t")[0]) not in FEATURE_IDS or '"' in line:
-        remedy = CONVERT.format(max("\t,; ", key=line.count), shlex.quote(where))
+        remedy = CONVERT_TABLE.format(max("\t,; ", key=line.count), shlex.quote(where))
         raise InputError(problem(where, f"begins with {line[:60]!r}", EXPECTED_TABLE, remedy))
 
 

@@ -17,7 +17,7 @@ from aam.io.text import Faults, folded, read_text, unix
 FIRST_COLUMNS = ["featureid", "taxon"]
 EXPECTED_TAXONOMY = "text with tabs that begins with 'Feature ID' and 'Taxon', or .qza of QIIME 2"
 # Commands that convert a FILE of mothur, USEARCH or VSEARCH, and a matrix of R.
-CONVERT = (
+CONVERT_TAXONOMY = (
     "convert those of mothur and SINTAX with (printf 'Feature ID\\tTaxon\\n'; grep -v ^OTU.Size "
     "FILE | sed -E 's/\\t[0-9]+\\t/\\t/; s/\\([0-9.]+\\)//g; s/([dkpcofgs]):/\\1__/g; s/,/; /g' "
     "| cut -f 1,2) > taxonomy.tsv and in R write data.frame('Feature ID'=rownames(x), Taxon="
@@ -168,7 +168,7 @@ def read_taxonomy(path: Path) -> Taxonomy:
     header, *lines = unix(text).split("\n")
     if [folded(cell) for cell in header.split("\t")[:2]] != FIRST_COLUMNS:
         raise InputError(
-            problem(path, f"begins with {short(header)!r}", EXPECTED_TAXONOMY, CONVERT)
+            problem(path, f"begins with {short(header)!r}", EXPECTED_TAXONOMY, CONVERT_TAXONOMY)
         )
     faults, lineages = Faults(path), dict[str, Lineage]()
     for number, line in enumerate(lines, 2):
