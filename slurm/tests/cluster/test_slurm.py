@@ -343,7 +343,7 @@ def test_a_device_that_is_missing_on_one_node_is_tried_once_on_another(site):
     """A job that waits for the first one waits for the second then."""
     python = write_program(
         site.folder / "missing" / "python",
-        'case "$*" in *" - hip "*) [ "$SLURMD_NODENAME" != node1 ]; exit ;; esac\n'
+        'case "$*" in "- hip "*) [ "$SLURMD_NODENAME" != node1 ]; exit ;; esac\n'
         f'exec {sys.executable} "$@"',
     )
     gpus = {"AAM_SITE_DEVICE": "hip", "AAM_PYTHON": str(python)}
