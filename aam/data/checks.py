@@ -65,11 +65,9 @@ def warn_of_reads(table: AmpliconTable) -> None:
     """Warn of samples with the same number of reads."""
     depths = table.depths[table.depths > 0]
     if len(depths) >= LEAST_DEPTHS and np.ptp(depths) <= SAME_DEPTH * np.median(depths):
-        text = (
-            "warning: all samples have %s reads; they were rarefied, or scaled to one sum (counts "
-        )
-        text += "per million, shares). Pass the reads as they were counted"
-        log.warning(text, f"{np.median(depths):,.0f}")
+        text = "warning: all samples have %s reads; they were rarefied, or scaled to one sum"
+        remedy = " (counts per million, shares). Pass the reads as they were counted"
+        log.warning(text + remedy, f"{np.median(depths):,.0f}")
 
 
 # Share of the median depth below which samples are listed, and the number of them.

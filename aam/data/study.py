@@ -95,8 +95,8 @@ class MetadataColumns:
 
     Every sample needs a value in the `required` columns and a row for the `optional` columns.
     Classes of `targets` keep 90 % of their training samples when the depth is chosen; `classifier`:
-    numeric targets hold classes. To be `learned`, a
-    class needs a few groups of samples; others are left out.
+    numeric targets hold classes. To be `learned`, a class needs a few groups of samples; others are
+    left out.
     """
 
     required: Sequence[str] = ()
